@@ -1,0 +1,5 @@
+"""`python -m gputally`."""
+
+from gputally.cli import main
+
+main()

@@ -1,0 +1,120 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from gputally import __version__, logs, service
+from gputally.config import SETTINGS, Config, Wrong, configure, unknown_variables
+from gputally.machine.recorded import BadRecording
+from gputally.outputs.http import BindError
+
+log = logging.getLogger(__name__)
+
+OK, NOTHING_ANSWERS, USAGE, CANNOT_LISTEN, CANNOT_WRITE = 0, 1, 2, 71, 73
+
+ABOUT = """\
+gputally says who uses each GPU, how much, and for how many joules.
+
+commands:
+  serve          collect and answer Prometheus on the listen address, until SIGTERM
+  show           print one collection, as a scrape would get it
+  record DIR     save what this machine answers into a new folder, for a bug report or a test
+
+`gputally COMMAND --help` lists the settings; each is also a variable, --web.listen-address
+for instance GPUTALLY_WEB_LISTEN_ADDRESS. Without a GPU: gputally serve --machine simulated
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command and end with its code."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words[:1] == ["--version"]:
+        print(f"gputally {__version__}")
+        sys.exit(OK)
+    if not words or words[0] in ("--help", "-h", "help"):
+        print(ABOUT, end="")
+        sys.exit(OK if words else USAGE)
+    command, *rest = words
+    if command not in COMMANDS:
+        _fail(f"no command {command!r}; there are {', '.join(COMMANDS)}; see gputally --help")
+    options = _parser(command).parse_args(rest)
+    try:
+        config = configure({s.flag: getattr(options, s.flag) for s in SETTINGS})
+        logs.set_up(config.log_level, config.log_format)
+        for name in unknown_variables(os.environ):
+            log.warning("%s is no setting of gputally and has no effect; `gputally %s --help`", name, command)
+        code = COMMANDS[command](config, options)
+    except (Wrong, BadRecording) as error:
+        _fail(str(error))
+    except BindError as error:
+        _fail(str(error), CANNOT_LISTEN)
+    service.leave(code)
+
+
+def _serve(config: Config, _: argparse.Namespace) -> int:
+    asyncio.run(service.serve(config))
+    return OK
+
+
+def _show(config: Config, _: argparse.Namespace) -> int:
+    return OK if asyncio.run(service.show(config)) else NOTHING_ANSWERS
+
+
+def _record(config: Config, options: argparse.Namespace) -> int:
+    folder = Path(options.folder)
+    if folder.exists():
+        _fail(f"{folder} is there already; name a folder that record can make", CANNOT_WRITE)
+    try:
+        paths = asyncio.run(service.record(config, folder))
+    except OSError as error:
+        _fail(f"cannot write {folder}: {error.strerror}", CANNOT_WRITE)
+    print(f"{len(paths)} files in {folder}; look at them with: gputally show --machine recorded:{folder}")
+    return OK
+
+
+COMMANDS: dict[str, Callable[[Config, argparse.Namespace], int]] = {
+    "serve": _serve,
+    "show": _show,
+    "record": _record,
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong in one sentence, without the long list of flags."""
+        _fail(f"{message}; see {self.prog} --help")
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=f"gputally {command}",
+        description=(COMMANDS[command].__doc__ or "").strip() or None,
+        allow_abbrev=False,
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=100),
+    )
+    if command == "record":
+        parser.add_argument("folder", metavar="DIR", help="the folder to make")
+    for setting in SETTINGS:
+        default = f" (default {setting.default})" if setting.default else ""
+        parser.add_argument(
+            f"--{setting.flag}",
+            dest=setting.flag,
+            metavar=setting.shape,
+            nargs="?" if setting.shape == "on|off" else None,
+            const="on" if setting.shape == "on|off" else None,
+            help=(setting.help + default).replace("%", "%%"),
+        )
+    return parser
+
+
+def _fail(message: str, code: int = USAGE) -> NoReturn:
+    print(f"gputally: {message}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,138 @@
+"""Rows about gputally itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gputally import __version__
+from gputally.dialects.native.scopes import EXPORTER, SOURCE
+from gputally.metrics import COUNTER, GAUGE, INFO, Metric
+from gputally.model import Health
+from gputally.tally import Tally
+
+
+def _up(tally: Tally) -> int:
+    return int(any(health.up for health in tally.snapshot.health))
+
+
+def _build(tally: Tally) -> Mapping[Any, int]:
+    return {(__version__, tally.machine): 1}
+
+
+def _age(pair: tuple[Health, float]) -> float | None:
+    health, now = pair
+    return None if health.succeeded_at is None else now - health.succeeded_at
+
+
+EXPORTER_METRICS = (
+    Metric(EXPORTER, "gputally_up", GAUGE, "1 if at least one source of GPU data answers.", _up),
+    Metric(
+        EXPORTER,
+        "gputally_build_info",
+        INFO,
+        "The running version, and the machine its numbers come from: local, recorded or simulated.",
+        _build,
+        by=("version", "machine"),
+    ),
+    Metric(
+        SOURCE,
+        "gputally_source_up",
+        GAUGE,
+        "1 if the source or resolver answered when it was last asked.",
+        lambda pair: int(pair[0].up),
+    ),
+    Metric(
+        SOURCE,
+        "gputally_source_duration_seconds",
+        GAUGE,
+        "Time the source took at the newest interval.",
+        lambda pair: pair[0].duration_seconds,
+    ),
+    Metric(SOURCE, "gputally_source_age_seconds", GAUGE, "Time since the source last answered.", _age),
+    Metric(
+        EXPORTER,
+        "gputally_processes",
+        GAUGE,
+        "Processes on GPUs by how they could be traced: host (on this host), hidden (not in our /proc).",
+        lambda tally: tally.process_results,
+        by=("result",),
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_samples_dropped_total",
+        COUNTER,
+        "Readings thrown away because they cannot be true.",
+        lambda tally: tally.samples_dropped,
+        by=("reason",),
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_series_dropped_total",
+        COUNTER,
+        "Series not shown because a bound was reached or two had the same labels.",
+        lambda tally: tally.series_dropped,
+        by=("reason",),
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_nvml_errors_total",
+        COUNTER,
+        "NVML calls that failed, by NVML's return code; unsupported calls are not failures.",
+        lambda tally: tally.nvml_errors,
+        by=("call", "code"),
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_stuck_calls",
+        GAUGE,
+        "Calls that have not returned within their deadline, by lane.",
+        lambda tally: tally.snapshot.stuck,
+        by=("lane",),
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_faults_total",
+        COUNTER,
+        "Ticks that ended in an error of gputally itself; the log has it.",
+        lambda tally: tally.faults,
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_snapshot_timestamp_seconds",
+        GAUGE,
+        "When these numbers were taken.",
+        lambda tally: tally.snapshot.time,
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_self_cpu_seconds_total",
+        COUNTER,
+        "CPU time the exporter used.",
+        lambda tally: tally.snapshot.self_usage.cpu_seconds,
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_self_resident_memory_bytes",
+        GAUGE,
+        "Memory the exporter holds.",
+        lambda tally: tally.snapshot.self_usage.resident_bytes,
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_self_open_fds",
+        GAUGE,
+        "File descriptors the exporter holds.",
+        lambda tally: tally.snapshot.self_usage.open_fds,
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_self_threads",
+        GAUGE,
+        "Threads of the exporter.",
+        lambda tally: tally.snapshot.self_usage.threads,
+    ),
+)
+
+BARE_METRICS = EXPORTER_METRICS[:2]
+"""What can be said before the first reading and after the last."""

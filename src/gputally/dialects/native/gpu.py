@@ -1,0 +1,202 @@
+"""Rows about whole GPUs: what the hardware says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gputally.dialects.native.scopes import DEVICE, GPU, micro
+from gputally.metrics import COUNTER, GAUGE, INFO, Metric, Micro
+from gputally.model import State
+from gputally.tally import Gpu
+
+
+def _info(gpu: Gpu) -> Mapping[Any, int]:
+    return {tuple(getattr(gpu.device.info, name) or "" for name in _INFO_LABELS): 1}
+
+
+def _states(gpu: Gpu) -> Mapping[str, int]:
+    return {state.value: int(gpu.device.state is state) for state in State}
+
+
+_INFO_LABELS = (
+    "model",
+    "architecture",
+    "pci_bus_id",
+    "serial",
+    "vbios_version",
+    "compute_capability",
+    "minor_number",
+    "driver_version",
+    "cuda_version",
+)
+
+GPU_METRICS = (
+    Metric(
+        GPU,
+        "gputally_gpu_info",
+        INFO,
+        "What does not change while the driver is loaded.",
+        _info,
+        by=_INFO_LABELS,
+    ),
+    Metric(
+        GPU,
+        "gputally_gpu_up",
+        GAUGE,
+        "1 if the GPU answers.",
+        lambda gpu: int(gpu.device.state is State.OK),
+    ),
+    Metric(
+        GPU,
+        "gputally_gpu_state",
+        GAUGE,
+        "1 for the state the GPU is in, 0 for the others.",
+        _states,
+        by=("state",),
+    ),
+    Metric(
+        GPU,
+        "gputally_gpu_energy_joules_total",
+        COUNTER,
+        "Energy the whole GPU used since gputally first saw it, by its own counter.",
+        lambda gpu: micro(gpu.energy_uj),
+    ),
+    Metric(
+        GPU,
+        "gputally_gpu_energy_counter_resets_total",
+        COUNTER,
+        "Times the GPU's energy counter went back (the driver was reloaded).",
+        lambda gpu: None if gpu.energy_uj is None else gpu.resets,
+    ),
+    Metric(
+        GPU,
+        "gputally_gpu_energy_discarded_joules_total",
+        COUNTER,
+        "Energy the counter claimed that the GPU's power limit does not allow; it is in no other total.",
+        lambda gpu: None if gpu.energy_uj is None else Micro(gpu.discarded_uj),
+    ),
+    Metric(
+        DEVICE,
+        "gputally_gpu_utilization_ratio",
+        GAUGE,
+        "Part of the driver's last sampling period in which a kernel ran; not the part of the GPU in use.",
+        lambda device: device.utilization_ratio,
+    ),
+    Metric(
+        DEVICE,
+        "gputally_gpu_memory_utilization_ratio",
+        GAUGE,
+        "Part of the driver's last sampling period in which GPU memory was read or written.",
+        lambda device: device.memory_utilization_ratio,
+    ),
+    Metric(
+        DEVICE,
+        "gputally_gpu_encoder_utilization_ratio",
+        GAUGE,
+        "Part of time the video encoder was busy.",
+        lambda device: device.encoder_utilization_ratio,
+    ),
+    Metric(
+        DEVICE,
+        "gputally_gpu_decoder_utilization_ratio",
+        GAUGE,
+        "Part of time the video decoder was busy.",
+        lambda device: device.decoder_utilization_ratio,
+    ),
+    Metric(
+        DEVICE,
+        "gputally_gpu_memory_total_bytes",
+        GAUGE,
+        "Memory of the GPU.",
+        lambda device: device.memory_total_bytes,
+    ),
+    Metric(
+        DEVICE,
+        "gputally_gpu_memory_used_bytes",
+        GAUGE,
+        "Memory in use; with reserved memory where the driver does not tell that apart.",
+        lambda device: device.memory_used_bytes,
+    ),
+    Metric(
+        DEVICE,
+        "gputally_gpu_memory_free_bytes",
+        GAUGE,
+        "Memory nobody has.",
+        lambda device: device.memory_free_bytes,
+    ),
+    Metric(
+        DEVICE,
+        "gputally_gpu_memory_reserved_bytes",
+        GAUGE,
+        "Memory the driver and firmware keep.",
+        lambda device: device.memory_reserved_bytes,
+    ),
+    Metric(
+        DEVICE,
+        "gputally_gpu_power_watts",
+        GAUGE,
+        "Power the GPU draws; a 1 s average on Ampere (except GA100) and newer.",
+        lambda device: device.power_watts,
+    ),
+    Metric(
+        DEVICE,
+        "gputally_gpu_power_limit_watts",
+        GAUGE,
+        "Power limit in force.",
+        lambda device: device.power_limit_watts,
+    ),
+    Metric(
+        DEVICE,
+        "gputally_gpu_temperature_celsius",
+        GAUGE,
+        "Temperature by sensor.",
+        lambda device: device.temperature_celsius,
+        by=("sensor",),
+    ),
+    Metric(
+        DEVICE,
+        "gputally_gpu_clock_hertz",
+        GAUGE,
+        "Clock frequency now.",
+        lambda device: device.clock_hertz,
+        by=("clock",),
+    ),
+    Metric(
+        DEVICE,
+        "gputally_gpu_clock_max_hertz",
+        GAUGE,
+        "Highest clock frequency the GPU can run.",
+        lambda device: device.clock_max_hertz,
+        by=("clock",),
+    ),
+    Metric(
+        DEVICE,
+        "gputally_gpu_performance_state",
+        GAUGE,
+        "Performance state: 0 is the fastest, 15 the slowest.",
+        lambda device: device.performance_state,
+    ),
+    Metric(
+        DEVICE,
+        "gputally_gpu_fan_speed_ratio",
+        GAUGE,
+        "Fan speed the GPU asks for, as a part of the highest.",
+        lambda device: device.fan_speed_ratio,
+    ),
+    Metric(
+        DEVICE,
+        "gputally_gpu_throttle_active",
+        GAUGE,
+        "1 while this reason holds the clocks down.",
+        lambda device: device.throttle_active,
+        by=("reason",),
+    ),
+    Metric(
+        DEVICE,
+        "gputally_gpu_processes",
+        GAUGE,
+        "Processes that hold a context on the GPU.",
+        lambda device: None if device.holders is None else len(device.holders),
+    ),
+)

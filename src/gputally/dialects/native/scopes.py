@@ -1,0 +1,48 @@
+"""What native rows speak of, and the labels that tell those things apart."""
+
+from __future__ import annotations
+
+from gputally.metrics import Micro, Scope
+from gputally.model import Device
+from gputally.tally import ProcessUse, Tally, Workload
+
+
+def _fresh(tally: Tally) -> list[Device]:
+    return [gpu.device for gpu in tally.gpus if gpu.fresh]
+
+
+def _device(device: Device) -> tuple[str, ...]:
+    # Written empty: under honor_labels a series without them takes on the exporter's own pod.
+    return (str(device.index), device.uuid, "", "", "")
+
+
+def _work(use: Workload | ProcessUse) -> tuple[str, ...]:
+    owner = use.owner
+    names = (owner.kind, owner.namespace, owner.pod, owner.container, owner.workload)
+    return (*names, str(use.gpu), use.uuid, "")
+
+
+_DEVICE_LABELS = ("gpu", "uuid", "namespace", "pod", "container")
+_WORK_LABELS = ("kind", "namespace", "pod", "container", "workload", "gpu", "uuid", "mig")
+
+EXPORTER = Scope("exporter", (), lambda tally: (tally,), lambda _: ())
+SOURCE = Scope(
+    "source",
+    ("source",),
+    lambda tally: [(health, tally.snapshot.monotonic) for health in tally.snapshot.health],
+    lambda pair: (pair[0].source,),
+)
+GPU = Scope("gpu", _DEVICE_LABELS, lambda tally: tally.gpus, lambda gpu: _device(gpu.device))
+DEVICE = Scope("device", _DEVICE_LABELS, _fresh, _device)
+WORKLOAD = Scope("workload", _WORK_LABELS, lambda tally: tally.workloads, _work)
+PROCESS = Scope(
+    "process",
+    (*_WORK_LABELS, "pid", "process"),
+    lambda tally: tally.processes,
+    lambda use: (*_work(use), use.pid, use.process),
+)
+
+
+def micro(value: int | None) -> Micro | None:
+    """Millionths of the unit, where they are known."""
+    return None if value is None else Micro(value)

@@ -1,0 +1,75 @@
+"""Rows about who uses GPUs: workloads, and single processes where those are wanted."""
+
+from __future__ import annotations
+
+from gputally.dialects.native.scopes import PROCESS, WORKLOAD, micro
+from gputally.metrics import COUNTER, GAUGE, Metric
+
+WORKLOAD_METRICS = (
+    Metric(
+        WORKLOAD,
+        "gputally_workload_memory_used_bytes",
+        GAUGE,
+        "GPU memory of the workload's processes.",
+        lambda use: use.memory_used_bytes,
+    ),
+    Metric(
+        WORKLOAD,
+        "gputally_workload_sm_utilization_ratio",
+        GAUGE,
+        "Part of the time since the last interval in which the driver's samples saw the workload busy.",
+        lambda use: use.sm_utilization_ratio,
+    ),
+    Metric(
+        WORKLOAD,
+        "gputally_workload_sm_busy_seconds_total",
+        COUNTER,
+        "Time in which the driver's samples saw the workload busy on the GPU.",
+        lambda use: micro(use.sm_busy_us),
+    ),
+    Metric(
+        WORKLOAD,
+        "gputally_workload_processes",
+        GAUGE,
+        "Processes of the workload that hold a context on the GPU.",
+        lambda use: use.processes,
+    ),
+    Metric(
+        WORKLOAD,
+        "gputally_workload_start_time_seconds",
+        GAUGE,
+        "When the oldest of its processes started.",
+        lambda use: use.start_time_seconds,
+    ),
+    Metric(
+        WORKLOAD,
+        "gputally_workload_active",
+        GAUGE,
+        "1 while it holds a context on the GPU; 0 after it ended, while its totals are still shown.",
+        lambda use: int(use.active),
+    ),
+)
+
+PROCESS_METRICS = (
+    Metric(
+        PROCESS,
+        "gputally_process_memory_used_bytes",
+        GAUGE,
+        'GPU memory of the process; process="other" is all that have no series of their own.',
+        lambda use: use.memory_used_bytes,
+    ),
+    Metric(
+        PROCESS,
+        "gputally_process_sm_busy_seconds_total",
+        COUNTER,
+        "Time in which the driver's samples saw the process busy, since it has a series.",
+        lambda use: micro(use.sm_busy_us),
+    ),
+    Metric(
+        PROCESS,
+        "gputally_process_start_time_seconds",
+        GAUGE,
+        "When the process started.",
+        lambda use: use.start_time_seconds,
+    ),
+)

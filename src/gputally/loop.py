@@ -1,0 +1,61 @@
+"""The two paces on one loop: every tick is collected and posted, every interval is published."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from gputally.collect import Collector
+from gputally.ledger import Ledger
+from gputally.machine import Clock
+from gputally.model import Pace
+from gputally.tally import Tally
+
+log = logging.getLogger(__name__)
+
+Publish = Callable[[Tally], None]
+
+
+async def run(
+    clock: Clock,
+    collector: Collector,
+    ledger: Ledger,
+    publish: Publish,
+    *,
+    tick: float,
+    interval: float,
+    stop: asyncio.Event,
+) -> None:
+    """Tick until told to stop; a tick that is late does not make the next one early."""
+    ticks = max(1, round(interval / tick))
+    number, due = 0, clock.monotonic()
+    while not stop.is_set():
+        try:
+            tally = await once(collector, ledger, Pace.TICK if number % ticks else Pace.INTERVAL)
+            if tally is not None:
+                publish(tally)
+        except Exception:  # the outermost loop: whatever it is, the next tick is tried
+            ledger.faults += 1
+            log.exception("this tick failed; the next one is tried")
+        number += 1
+        due = max(due + tick, clock.monotonic())
+        await _until(clock, due, stop)
+
+
+async def once(collector: Collector, ledger: Ledger, pace: Pace) -> Tally | None:
+    """One tick; at the interval's pace everything is read and a Tally is made."""
+    snapshot = await collector.collect(pace)
+    ledger.post(snapshot)
+    return ledger.tally(snapshot) if pace is Pace.INTERVAL else None
+
+
+async def _until(clock: Clock, due: float, stop: asyncio.Event) -> None:
+    """Wait for the moment or for the end, whichever comes first."""
+    waits = [asyncio.ensure_future(clock.until(due)), asyncio.ensure_future(stop.wait())]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+        with suppress(asyncio.CancelledError):
+            await wait

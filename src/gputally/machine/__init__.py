@@ -1,0 +1,51 @@
+"""Everything outside, as raw answers in the outside's own units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from gputally.model import Process, ProcessKey, SelfUsage
+
+Gpu = str | int | None
+"""Whom an NVML call asks: a GPU by uuid, by index (only to learn its uuid), or the system."""
+
+
+class Clock(Protocol):
+    """Time, and waiting for it."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+
+    def time(self) -> float:
+        """Seconds since the epoch."""
+
+    async def until(self, monotonic: float) -> None:
+        """Wait until that moment; a moment that has passed is no wait."""
+
+
+class Machine(Protocol):
+    """A computer with GPUs: the local one, a recorded one or a simulated one."""
+
+    @property
+    def name(self) -> str:
+        """local, recorded or simulated."""
+
+    @property
+    def clock(self) -> Clock:
+        """The time it lives in."""
+
+    def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
+        """Answer one NVML call as plain data, or raise Unreadable with NVML's code; may block."""
+
+    def process(self, pid: int) -> Process | None:
+        """What the kernel says of a process, which is watched from now on; None if it is not there."""
+
+    def ended(self) -> Sequence[ProcessKey]:
+        """Watched processes that went since the question before."""
+
+    def self_usage(self) -> SelfUsage:
+        """What this program itself uses."""
+
+    def close(self) -> None:
+        """Let go of everything."""

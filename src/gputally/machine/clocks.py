@@ -1,0 +1,44 @@
+"""The clocks: the real one, and one that moves only when it is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+
+class RealClock:
+    """The time of the computer we run on."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def time(self) -> float:
+        return time.time()
+
+    async def until(self, monotonic: float) -> None:
+        left = monotonic - time.monotonic()
+        if left > 0:
+            await asyncio.sleep(left)
+
+
+class VirtualClock:
+    """A time that stands still until somebody waits for a later one, and is there at once."""
+
+    def __init__(self, start: float = 0.0, epoch: float = 1_760_000_000.0) -> None:
+        self._start = start
+        self._now = start
+        self._epoch = epoch
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def time(self) -> float:
+        return self._epoch + (self._now - self._start)
+
+    async def until(self, monotonic: float) -> None:
+        await asyncio.sleep(0)
+        self.jump(monotonic)
+
+    def jump(self, monotonic: float) -> None:
+        """Move to that moment, never back."""
+        self._now = max(self._now, monotonic)

@@ -1,0 +1,61 @@
+"""This computer."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Sequence
+from typing import Any
+
+from gputally.machine import Gpu
+from gputally.machine.clocks import RealClock
+from gputally.machine.nvml import LocalNvml
+from gputally.machine.processes import LocalProcesses
+from gputally.model import Process, ProcessKey, SelfUsage
+
+
+class LocalMachine:
+    """The real library, the real /proc, the real clock."""
+
+    name = "local"
+
+    def __init__(self, nvml_library: str | None = None, proc_root: str = "/proc") -> None:
+        self.clock = RealClock()
+        self._nvml = LocalNvml(nvml_library)
+        self._processes = LocalProcesses(proc_root)
+
+    def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
+        """Ask the library."""
+        return self._nvml(gpu, call, *args)
+
+    def process(self, pid: int) -> Process | None:
+        """Ask the kernel."""
+        return self._processes.read(pid)
+
+    def ended(self) -> Sequence[ProcessKey]:
+        """Ask the kernel who went."""
+        return self._processes.ended()
+
+    def self_usage(self) -> SelfUsage:
+        """What this program uses, by its own account in the kernel."""
+        return own_usage()
+
+    def close(self) -> None:
+        """Stop watching processes; the library is shut down by its source."""
+        self._processes.close()
+
+
+def own_usage() -> SelfUsage:
+    """What this program uses now."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            resident = int(statm.read().split()[1]) * resource.getpagesize()
+        return SelfUsage(
+            cpu_seconds=used.ru_utime + used.ru_stime,
+            resident_bytes=resident,
+            open_fds=len(os.listdir("/proc/self/fd")) - 1,  # listing them opens one
+            threads=len(os.listdir("/proc/self/task")),
+        )
+    except OSError:
+        return SelfUsage(cpu_seconds=used.ru_utime + used.ru_stime)

@@ -1,0 +1,147 @@
+"""A recorded computer: a folder of answers, one file per tick, each with only what changed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gputally.machine import Gpu
+from gputally.model import Process, ProcessKey, SelfUsage, Unreadable
+
+NOT_SUPPORTED = 3
+ANY_ARGUMENTS = ("nvmlDeviceGetProcessUtilization",)
+"""Calls whose argument only says how much of the answer is already known."""
+
+
+class BadRecording(Exception):
+    """A folder that is no recording; the text names the file and what is wrong with it."""
+
+
+def question(call: str, args: Sequence[Any]) -> str:
+    """A call as it is written in a recording."""
+    return call if not args or call in ANY_ARGUMENTS else f"{call}({', '.join(map(str, args))})"
+
+
+class RecordedClock:
+    """The time of the recording; after its last tick, time goes on and the answers stay."""
+
+    def __init__(self, moments: Sequence[tuple[float, float]], paced: bool) -> None:
+        self._moments = moments
+        self._paced = paced
+        self._extra = 0.0
+        self.tick = 0
+
+    def monotonic(self) -> float:
+        """Seconds on the recorded machine's clock."""
+        return self._moments[self.tick][0] + self._extra
+
+    def time(self) -> float:
+        """Seconds since the epoch on the recorded machine."""
+        return self._moments[self.tick][1] + self._extra
+
+    async def until(self, monotonic: float) -> None:
+        """Go on to the next tick of the recording; in its own time if paced."""
+        await asyncio.sleep(max(0.0, monotonic - self.monotonic()) if self._paced else 0)
+        if self.tick + 1 < len(self._moments):
+            self.tick += 1
+        else:
+            self._extra += max(0.0, monotonic - self.monotonic())
+
+
+class RecordedMachine:
+    """Answers as another computer once did."""
+
+    name = "recorded"
+
+    def __init__(self, folder: str, *, paced: bool = False) -> None:
+        self._frames = _frames(Path(folder))
+        self.clock = RecordedClock([(f["monotonic"], f["time"]) for f in self._frames], paced)
+        self._watched: set[ProcessKey] = set()
+
+    def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
+        """The answer of this tick; what was not recorded is not supported."""
+        answers = self._frames[self.clock.tick]["nvml"]
+        who = "system" if gpu is None else str(gpu)
+        answer = answers.get(who, {}).get(
+            question(call, args), {"error": NOT_SUPPORTED, "reason": "not recorded"}
+        )
+        if isinstance(answer, dict) and "error" in answer:
+            raise Unreadable(f"{call}: {answer.get('reason', 'error')}", answer["error"])
+        return answer
+
+    def process(self, pid: int) -> Process | None:
+        """The process as it was at this tick."""
+        recorded = self._frames[self.clock.tick]["processes"].get(str(pid))
+        if recorded is None:
+            return None
+        process = Process(
+            ProcessKey(pid, recorded["start"]),
+            recorded["comm"],
+            recorded["cgroup"],
+            recorded.get("started_at"),
+        )
+        self._watched.add(process.key)
+        return process
+
+    def ended(self) -> Sequence[ProcessKey]:
+        """Processes that this tick no longer has."""
+        now = self._frames[self.clock.tick]["processes"]
+        gone = [key for key in self._watched if now.get(str(key.pid), {}).get("start") != key.start]
+        self._watched.difference_update(gone)
+        return sorted(gone, key=lambda key: key.pid)
+
+    def self_usage(self) -> SelfUsage:
+        """What the recording exporter used."""
+        return SelfUsage(**self._frames[self.clock.tick]["self"])
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+def _frames(folder: Path) -> list[dict[str, Any]]:
+    """The ticks in order, each laid over the one before."""
+    _check(folder)
+    paths = sorted(folder.glob("tick-*.json"))
+    if not paths:
+        raise BadRecording(f"{folder}: no tick-*.json; `gputally record {folder}` makes a recording")
+    frames: list[dict[str, Any]] = []
+    for path in paths:
+        try:
+            frame = json.loads(path.read_text(encoding="utf-8"))
+            frames.append(_over(frames[-1] if frames else {}, frame))
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+            raise BadRecording(
+                f"{path}: not a tick of a recording ({type(error).__name__}: {error})"
+            ) from None
+    return frames
+
+
+def _check(folder: Path) -> None:
+    path = folder / "machine.toml"
+    try:
+        about = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadRecording(f"{path}: not there, so {folder} is no recording") from None
+    except (OSError, ValueError) as error:
+        raise BadRecording(f"{path}: {error}") from None
+    if about.get("format") != 1:
+        raise BadRecording(
+            f"{path}: format {about.get('format')!r} is not known to this version, which reads 1"
+        )
+
+
+def _over(before: Mapping[str, Any], frame: Mapping[str, Any]) -> dict[str, Any]:
+    nvml = {who: dict(answers) for who, answers in before.get("nvml", {}).items()}
+    for who, answers in frame.get("nvml", {}).items():
+        nvml.setdefault(who, {}).update(answers)
+    return {
+        "monotonic": float(frame["monotonic"]),
+        "time": float(frame["time"]),
+        "nvml": nvml,
+        "processes": dict(frame.get("processes", before.get("processes", {}))),
+        "self": dict(frame.get("self", before.get("self", {}))),
+    }

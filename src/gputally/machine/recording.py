@@ -1,0 +1,124 @@
+"""Recording: a machine that asks another one, and keeps its answers for a folder."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gputally import __version__
+from gputally.machine import Clock, Gpu, Machine
+from gputally.machine.recorded import question
+from gputally.model import Process, ProcessKey, SelfUsage, Unreadable
+
+MASKED = ("nvmlDeviceGetSerial",)
+"""Answers that name a piece of property and nothing a bug depends on."""
+
+
+class _Clock:
+    """The other machine's clock; waiting for the next moment ends a tick."""
+
+    def __init__(self, recorder: Recorder, clock: Clock) -> None:
+        self._recorder = recorder
+        self._clock = clock
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def time(self) -> float:
+        return self._clock.time()
+
+    async def until(self, monotonic: float) -> None:
+        self._recorder.end_tick()
+        await self._clock.until(monotonic)
+
+
+class Recorder:
+    """Passes every question on; keeps answers, never command lines or environments."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.name = machine.name
+        self.clock: Clock = _Clock(self, machine.clock)
+        self._machine = machine
+        self._lock = threading.Lock()  # lanes ask from threads of their own
+        self._ticks: list[dict[str, Any]] = []
+        self._answers: dict[str, dict[str, Any]] = {}
+        self._processes: dict[str, dict[str, Any]] = {}
+        self._usage = SelfUsage()
+
+    def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
+        """Ask, and keep what was answered or how it failed."""
+        try:
+            answer = self._machine.nvml(gpu, call, *args)
+        except Unreadable as error:
+            self._keep(gpu, question(call, args), {"error": error.code, "reason": str(error)})
+            raise
+        self._keep(gpu, question(call, args), "masked" if call in MASKED else answer)
+        return answer
+
+    def process(self, pid: int) -> Process | None:
+        """Ask, and keep name and cgroup."""
+        process = self._machine.process(pid)
+        if process is not None:
+            self._processes[str(pid)] = {
+                "start": process.key.start,
+                "comm": process.comm,
+                "cgroup": process.cgroup,
+                "started_at": process.started_at,
+            }
+        return process
+
+    def ended(self) -> Sequence[ProcessKey]:
+        """Ask, and forget those that went."""
+        gone = self._machine.ended()
+        for key in gone:
+            self._processes.pop(str(key.pid), None)
+        return gone
+
+    def self_usage(self) -> SelfUsage:
+        """Ask, and keep it."""
+        self._usage = self._machine.self_usage()
+        return self._usage
+
+    def close(self) -> None:
+        """Close the other machine."""
+        self._machine.close()
+
+    def end_tick(self) -> None:
+        """What was answered since the tick before belongs together."""
+        with self._lock:
+            answers, self._answers = self._answers, {}
+        self._ticks.append(
+            {
+                "monotonic": self._machine.clock.monotonic(),
+                "time": self._machine.clock.time(),
+                "self": asdict(self._usage),
+                "processes": dict(self._processes),
+                "nvml": answers,
+            }
+        )
+
+    def save(self, folder: Path) -> list[Path]:
+        """Write the recording into a new folder."""
+        folder.mkdir(parents=True, exist_ok=False)
+        about = folder / "machine.toml"
+        day = datetime.datetime.fromtimestamp(self._machine.clock.time(), datetime.UTC).date()
+        about.write_text(
+            f'format = 1\norigin = "recorded"\nmachine = "{self.name}"\n'
+            f'gputally = "{__version__}"\ntaken = {day.isoformat()}\n',
+            encoding="utf-8",
+        )
+        paths = [about]
+        for number, tick in enumerate(self._ticks):
+            paths.append(folder / f"tick-{number:03d}.json")
+            paths[-1].write_text(json.dumps(tick, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        return paths
+
+    def _keep(self, gpu: Gpu, asked: str, answer: Any) -> None:
+        who = "system" if gpu is None else str(gpu)
+        with self._lock:
+            self._answers.setdefault(who, {})[asked] = answer

@@ -1,0 +1,143 @@
+"""A simulated machine: a busy GPU node as a function of seed and clock, asked like a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gputally.machine import Clock
+from gputally.machine import Gpu as Whom
+from gputally.machine.simulation.answers import ANSWERS, NOT_FOUND, NOT_SUPPORTED, Asked
+from gputally.machine.simulation.busy_node import DEFAULT_BOARDS, DEFAULT_CAST
+from gputally.machine.simulation.cast import Board, Workload
+from gputally.machine.simulation.gpu import Gpu
+from gputally.machine.simulation.rhythm import SLOT_US, SLOTS_PER_SECOND
+from gputally.machine.simulation.roles import LivingPod, gpu_uuid, pods, role_of, roles
+from gputally.machine.simulation.samplers import SAMPLERS, Sampler
+from gputally.model import Process, ProcessKey, SelfUsage, Unreadable
+
+INVALID_ARGUMENT = 2
+FUNCTION_NOT_FOUND = 13
+FIXED_USAGE = SelfUsage(cpu_seconds=1.5, resident_bytes=40 * 2**20, open_fds=20, threads=10)
+
+
+class SimulatedMachine:
+    """A computer that is not there.
+
+    A GPU has its own state and may be asked by its own thread; /proc is a pure function of time.
+    """
+
+    name = "simulated"
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        seed: int = 1,
+        sampler: Sampler = "fraction",
+        cast: Sequence[Workload] = DEFAULT_CAST,
+        boards: Sequence[Board] = DEFAULT_BOARDS,
+        aged: float = 600.0,
+        usage: Callable[[], SelfUsage] = lambda: FIXED_USAGE,
+    ) -> None:
+        if sampler not in SAMPLERS:
+            raise ValueError(f"no sampler {sampler!r}; there are {', '.join(SAMPLERS)}")
+        self.clock = clock
+        self._seed = seed
+        self._sampler = sampler
+        self._cast = tuple(cast)
+        self._usage = usage
+        self._slot_0 = clock.monotonic() - aged
+        self._epoch = clock.time() - aged
+        self._roles = roles(seed, cast)
+        self._uuids = [gpu_uuid(seed, index) for index in range(len(boards))]
+        self._gpus = {
+            uuid: Gpu(board, [role for role in self._roles if role.gpu == index])
+            for index, (uuid, board) in enumerate(zip(self._uuids, boards, strict=True))
+        }
+        self._watched: dict[ProcessKey, int] = {}
+
+    def nvml(self, gpu: Whom, call: str, *args: Any) -> Any:
+        """Answer one NVML call as plain data, or raise Unreadable with NVML's code."""
+        if gpu is None:
+            return self._of_system(call)
+        if isinstance(gpu, int):
+            return self._of_index(gpu, call)
+        if call not in ANSWERS:
+            code = NOT_SUPPORTED if call.startswith("nvmlDevice") else FUNCTION_NOT_FOUND
+            raise Unreadable(f"{call}: not supported", code=code)
+        return ANSWERS[call](self._asked(gpu), *args)
+
+    def process(self, pid: int) -> Process | None:
+        """What the kernel says of a process, which is watched from now on."""
+        role = role_of(pid, self._roles)
+        process = role.process(self._slot(), self._epoch) if role else None
+        if role is None or process is None or process.key.pid != pid:
+            return None
+        self._watched[process.key] = role.number
+        return process
+
+    def ended(self) -> Sequence[ProcessKey]:
+        """Watched processes that went since the question before."""
+        slot = self._slot()
+        gone = [key for key, role in self._watched.items() if self._roles[role].living(slot) != key]
+        for key in gone:
+            del self._watched[key]
+        return gone
+
+    def self_usage(self) -> SelfUsage:
+        """What this program itself uses, or what it was told to say."""
+        return self._usage()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def pods(self) -> tuple[LivingPod, ...]:
+        """The containers of pods that live now, as the kubelet would know them."""
+        return pods(self._seed, self._cast, self._slot())
+
+    def truth(self, gpu: str) -> dict[ProcessKey, int]:
+        """Microjoules above idle that each process truly drew so far; for tests, from the GPU's thread."""
+        return {key: account.uj for key, account in self._gpu(gpu).accounts.items()}
+
+    def truth_busy_us(self, gpu: str) -> dict[ProcessKey, int]:
+        """Microseconds for which each process truly ran so far."""
+        return {key: account.slots * SLOT_US for key, account in self._gpu(gpu).accounts.items()}
+
+    def truth_idle_uj(self, gpu: str) -> int:
+        """Microjoules that the GPU drew for itself so far."""
+        return self._gpu(gpu).idle_uj
+
+    def _of_system(self, call: str) -> Any:
+        answers = {
+            "nvmlInit": None,
+            "nvmlShutdown": None,
+            "nvmlSystemGetDriverVersion": "580.95.05",
+            "nvmlSystemGetCudaDriverVersion": 13000,
+            "nvmlDeviceGetCount": len(self._uuids),
+        }
+        if call not in answers:
+            raise Unreadable(f"{call}: no such function", code=FUNCTION_NOT_FOUND)
+        return answers[call]
+
+    def _of_index(self, index: int, call: str) -> str:
+        # Touches no GPU: whoever learns the uuids is not yet on the GPU's own thread.
+        if call != "nvmlDeviceGetUUID" or not 0 <= index < len(self._uuids):
+            raise Unreadable(f"{call}: GPU {index}: invalid argument", code=INVALID_ARGUMENT)
+        return self._uuids[index]
+
+    def _asked(self, uuid: str) -> Asked:
+        gpu = self._gpu(uuid)
+        return Asked(gpu, self._uuids.index(uuid), uuid, self._sampler, round(self._epoch * 1e6))
+
+    def _gpu(self, uuid: str) -> Gpu:
+        """The GPU as it is now."""
+        if uuid not in self._gpus:
+            raise Unreadable(f"no GPU {uuid}", code=NOT_FOUND)
+        gpu = self._gpus[uuid]
+        gpu.advance(self._slot())
+        return gpu
+
+    def _slot(self) -> int:
+        # Through microseconds: 0.1 + 0.2 seconds are thirty slots, whatever floats make of it.
+        return round((self.clock.monotonic() - self._slot_0) * 1e6) * SLOTS_PER_SECOND // 1_000_000

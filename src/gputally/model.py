@@ -1,0 +1,209 @@
+"""The nouns: frozen, in base units, `None` where nothing was reported."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Unreadable(Exception):
+    """The one way in which the outside fails; the text says what, and what would mend it."""
+
+    def __init__(self, reason: str, code: int | None = None) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class Pace(Enum):
+    """How often a reading is taken."""
+
+    ONCE = "once"
+    INTERVAL = "interval"
+    TICK = "tick"
+
+
+class State(Enum):
+    """How a GPU is, as far as its answers tell."""
+
+    OK = "ok"
+    LOST = "lost"
+    HUNG = "hung"
+    RESET_REQUIRED = "reset_required"
+    FAILING = "failing"
+
+
+@dataclass(frozen=True)
+class ProcessKey:
+    """A process for ever: its number, and when it started (clock ticks since boot)."""
+
+    pid: int
+    start: int
+
+
+@dataclass(frozen=True)
+class Process:
+    """What the kernel says of a process."""
+
+    key: ProcessKey
+    comm: str
+    cgroup: str
+    started_at: float | None = None
+    """Unix time at which it started."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose a process is."""
+
+    kind: str
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+    workload: str = ""
+
+
+UNKNOWN = Owner(kind="unknown")
+"""Whoever a process belongs to that could not be read."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that holds a context on a GPU."""
+
+    pid: int
+    memory_used_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What one process did on a GPU since the answer before, in the driver's own time."""
+
+    pid: int
+    timestamp_us: int
+    sm_ratio: float
+    memory_ratio: float | None = None
+    encoder_ratio: float | None = None
+    decoder_ratio: float | None = None
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What does not change while the driver is loaded."""
+
+    model: str | None = None
+    architecture: str | None = None
+    pci_bus_id: str | None = None
+    serial: str | None = None
+    vbios_version: str | None = None
+    compute_capability: str | None = None
+    minor_number: str | None = None
+    driver_version: str | None = None
+    cuda_version: str | None = None
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU as it was last read; every reading is absent until it is known."""
+
+    uuid: str
+    index: int
+    state: State = State.OK
+    info: DeviceInfo = DeviceInfo()
+    read_at: float | None = None
+    """Monotonic time of the newest tick reading."""
+    gauges_at: float | None = None
+    """Monotonic time of the newest interval reading."""
+
+    utilization_ratio: float | None = None
+    memory_utilization_ratio: float | None = None
+    encoder_utilization_ratio: float | None = None
+    decoder_utilization_ratio: float | None = None
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    power_limit_max_watts: float | None = None
+    energy_uj: int | None = None
+    """The hardware's energy counter, in integer microjoules."""
+    temperature_celsius: Mapping[str, float] = field(default_factory=dict)
+    clock_hertz: Mapping[str, int] = field(default_factory=dict)
+    clock_max_hertz: Mapping[str, int] = field(default_factory=dict)
+    performance_state: int | None = None
+    fan_speed_ratio: float | None = None
+    throttle_active: Mapping[str, bool] = field(default_factory=dict)
+    holders: tuple[Holder, ...] | None = None
+    activities: tuple[Activity, ...] | None = None
+    """What processes did since the reading before; empty = nobody was busy, None = not known."""
+    activity_seconds: float | None = None
+    """The time that `activities` tell of."""
+
+
+@dataclass(frozen=True)
+class Health:
+    """How a source or resolver is."""
+
+    source: str
+    up: bool
+    reason: str = ""
+    duration_seconds: float | None = None
+    succeeded_at: float | None = None
+    """Monotonic time of its newest good answer."""
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What was thrown away or went wrong since the reading before; the ledger adds it up."""
+
+    samples: Mapping[str, int] = field(default_factory=dict)
+    nvml_errors: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """(call, code) -> how often."""
+
+    @staticmethod
+    def sum(parts: Iterable[Losses]) -> Losses:
+        """All of them together."""
+        samples: Counter[str] = Counter()
+        errors: Counter[tuple[str, str]] = Counter()
+        for part in parts:
+            samples.update(part.samples)
+            errors.update(part.nvml_errors)
+        return Losses(samples, errors)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one source answered."""
+
+    devices: tuple[Device, ...] = ()
+    stuck: Mapping[str, int] = field(default_factory=dict)
+    """Lane -> calls outstanding past their deadline."""
+    losses: Losses = Losses()
+
+
+@dataclass(frozen=True)
+class SelfUsage:
+    """What the exporter itself uses."""
+
+    cpu_seconds: float | None = None
+    resident_bytes: int | None = None
+    open_fds: int | None = None
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One view of the node at one moment."""
+
+    monotonic: float
+    time: float
+    devices: tuple[Device, ...] = ()
+    processes: Mapping[int, Process] = field(default_factory=dict)
+    """pid -> the living process that a GPU names."""
+    owners: Mapping[ProcessKey, Owner] = field(default_factory=dict)
+    health: tuple[Health, ...] = ()
+    stuck: Mapping[str, int] = field(default_factory=dict)
+    losses: Losses = Losses()
+    self_usage: SelfUsage = SelfUsage()

@@ -1,0 +1,150 @@
+"""What is served: the newest Tally as text, rendered when it was published, and a few plain pages."""
+
+from __future__ import annotations
+
+import gzip
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gputally import __version__
+from gputally.dialects import DIALECTS, native
+from gputally.machine import Machine
+from gputally.metrics import families
+from gputally.model import Snapshot
+from gputally.outputs.http import Answer, Request
+from gputally.outputs.text import OPENMETRICS_TYPE, PLAIN_TYPE, Text, TextWriter
+from gputally.tally import Tally
+
+HTML_TYPE = "text/html; charset=utf-8"
+HEALTHY = ("/-/healthy", "/healthz")
+READY = ("/-/ready", "/readyz")
+
+
+@dataclass
+class Edition:
+    """One dialect, or several together, of one Tally; compressed once, whoever asks."""
+
+    text: Text
+    _squeezed: dict[str, bytes] = field(default_factory=dict)
+
+    def answer(self, request: Request) -> Answer:
+        """The text in the format and encoding that the client takes."""
+        openmetrics = wants_openmetrics(request.headers.get("Accept", ""))
+        kind = OPENMETRICS_TYPE if openmetrics else PLAIN_TYPE
+        body = self.text.openmetrics if openmetrics else self.text.plain
+        headers = (("Vary", "Accept, Accept-Encoding"),)
+        if _accepts(request.headers.get("Accept-Encoding", ""), "gzip"):
+            if kind not in self._squeezed:
+                self._squeezed[kind] = gzip.compress(body, 1, mtime=0)
+            return Answer(200, self._squeezed[kind], kind, (*headers, ("Content-Encoding", "gzip")))
+        return Answer(200, body, kind, headers)
+
+
+class Site:
+    """Answers every request from what was last published; asks nothing of anybody."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        dialects: Sequence[str] = ("native",),
+        path: str = "/metrics",
+        max_age: float = 15.0,
+    ) -> None:
+        self._clock = machine.clock
+        self._dialects = dialects
+        self._path = path
+        self._max_age = max_age
+        self._writers = {name: TextWriter() for name in dialects}
+        self._editions: Mapping[str, Edition] = {}
+        self._published_at: float | None = None
+        self._bare = _bare(machine)
+
+    def publish(self, tally: Tally) -> None:
+        """Render the Tally; from now on it is what is served."""
+        texts = {name: self._writers[name].write(families(DIALECTS[name], tally)) for name in self._dialects}
+        editions = {f"{self._path}/{name}": Edition(text) for name, text in texts.items()}
+        editions[self._path] = Edition(_together(list(texts.values())))
+        self._editions, self._published_at = editions, tally.snapshot.monotonic
+
+    def body(self) -> bytes:
+        """The newest text as `show` prints it."""
+        return self._editions[self._path].text.plain
+
+    def respond(self, request: Request) -> Answer:
+        """Answer one request."""
+        if request.path == self._path or request.path.startswith(f"{self._path}/"):
+            return self._metrics(request)
+        if request.path == "/":
+            return Answer(200, _landing(self._path, self._dialects), HTML_TYPE)
+        if request.path in HEALTHY:
+            return Answer(200, b"healthy\n")
+        if request.path in READY:
+            ready = self._published_at is not None
+            return Answer(200, b"ready\n") if ready else Answer(503, b"the first collection is under way\n")
+        return Answer(404, b"not found; metrics are at " + self._path.encode() + b"\n")
+
+    def _metrics(self, request: Request) -> Answer:
+        known = {self._path, *(f"{self._path}/{name}" for name in self._dialects)}
+        if request.path not in known:
+            return Answer(404, f"no such dialect; there is {', '.join(sorted(known))}\n".encode())
+        if self._published_at is None:
+            return self._bare.answer(request)
+        old = self._clock.monotonic() - self._published_at > self._max_age
+        return (self._bare if old else self._editions[request.path]).answer(request)
+
+
+def _bare(machine: Machine) -> Edition:
+    """What is served while there is no Tally, and when the newest one is too old to be shown as now."""
+    nothing = Tally(Snapshot(machine.clock.monotonic(), machine.clock.time()), machine.name)
+    return Edition(TextWriter().write(families(native.BARE_METRICS, nothing)))
+
+
+def wants_openmetrics(accept: str) -> bool:
+    """Whether the client likes OpenMetrics at least as much as plain text."""
+    plain = max(_quality(accept, "text/plain"), _quality(accept, "text/*"), _quality(accept, "*/*"))
+    openmetrics = _quality(accept, "application/openmetrics-text")
+    return openmetrics > 0 and openmetrics >= plain
+
+
+def _quality(accept: str, kind: str) -> float:
+    """The weight a client gives to a media type; 0 where it does not name it or wants another version."""
+    best = 0.0
+    for part in accept.split(","):
+        name, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        values = dict(parameter.partition("=")[::2] for parameter in parameters)
+        if name == kind and values.get("version", "1.0.0") in ("1.0.0", "0.0.4", "0.0.1"):
+            best = max(best, _number(values.get("q", "1")))
+    return best
+
+
+def _number(text: str) -> float:
+    try:
+        return min(1.0, max(0.0, float(text)))
+    except ValueError:
+        return 0.0
+
+
+def _accepts(accept: str, encoding: str) -> bool:
+    return max(_quality(accept, encoding), _quality(accept, "*")) > 0
+
+
+def _together(texts: Sequence[Text]) -> Text:
+    eof = b"# EOF\n"
+    return Text(
+        b"".join(text.plain for text in texts),
+        b"".join(text.openmetrics.removesuffix(eof) for text in texts) + eof,
+        sum(text.samples for text in texts),
+        sum(text.collisions for text in texts),
+    )
+
+
+def _landing(path: str, dialects: Sequence[str]) -> bytes:
+    links = [path, *(f"{path}/{name}" for name in dialects), *HEALTHY[:1], *READY[:1]]
+    items = "".join(f'<li><a href="{html.escape(link)}">{html.escape(link)}</a></li>' for link in links)
+    return (
+        "<!doctype html><html lang=en><meta charset=utf-8><title>gputally</title>"
+        f"<h1>gputally {__version__}</h1><p>Who uses each GPU, how much, and for how many joules.</p>"
+        f"<ul>{items}</ul></html>\n"
+    ).encode()

@@ -1,0 +1,170 @@
+"""The node that is simulated: who lives there, and what NVML and /proc say of it."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputally.machine import Machine
+from gputally.machine.clocks import VirtualClock
+from gputally.machine.simulated import SimulatedMachine
+from gputally.machine.simulation.busy_node import DEFAULT_CAST
+from gputally.machine.simulation.cast import Life, Pod, Workload
+from gputally.machine.simulation.rhythm import Rhythm
+from gputally.machine.simulation.xids import xids
+from gputally.model import ProcessKey, Unreadable
+from tests.machine.simulated_nodes import (
+    BESIDE,
+    IDLE,
+    MIG,
+    MPS,
+    a_machine,
+    answer,
+    uuid,
+)
+
+
+def test_gpu_lists_and_proc_agree_on_who_lives() -> None:
+    machine, clock = a_machine()
+    gpus = [uuid(machine, index) for index in range(8)]
+    known: dict[int, ProcessKey] = {}
+    ended = 0
+    for _ in range(400):
+        clock.jump(clock.monotonic() + 0.35)
+        lists = [answer(machine, gpu, "nvmlDeviceGetComputeRunningProcesses") for gpu in gpus]
+        listed = {row[0] for rows in lists for row in rows}
+        gone = machine.ended()
+        assert {key.pid for key in gone} == known.keys() - listed
+        processes = {pid: machine.process(pid) for pid in listed}
+        assert all(process and process.key.pid == pid for pid, process in processes.items())
+        known = {pid: process.key for pid, process in processes.items() if process}
+        ended += len(gone)
+    assert ended > 5
+    assert machine.process(1) is None
+
+
+def test_every_reborn_process_has_a_later_start_and_its_own_cgroup() -> None:
+    machine, clock = a_machine(
+        cast=[Workload(Pod("ml", "job-{run}", "main"), (0,), life=Life(0.0, 1.0, 2.0))], aged=0.5
+    )
+    born = []
+    for _ in range(5):
+        [[pid, *_]] = machine.nvml(uuid(machine, 0), "nvmlDeviceGetComputeRunningProcesses")
+        process = machine.process(pid)
+        assert process is not None
+        assert process.started_at == pytest.approx(clock.time() - 0.5)
+        born.append((process, machine.pods()[0]))
+        clock.jump(clock.monotonic() + 2.0)
+    assert [p.key.start for p, _ in born] == [born[0][0].key.start + 200 * n for n in range(5)]
+    assert len({p.cgroup for p, _ in born}) == len({pod.uid for _, pod in born}) == 5
+    assert len({pod.name for _, pod in born}) == 5
+    assert all(pod.uid.replace("-", "_") in p.cgroup and pod.container_id in p.cgroup for p, pod in born)
+
+
+def test_an_idle_gpu_draws_idle_power_only() -> None:
+    machine, _ = a_machine(aged=300.0)
+    gpu = uuid(machine, IDLE)
+    assert machine.truth(gpu) == {}
+    assert machine.nvml(gpu, "nvmlDeviceGetPowerUsage") == 61_000
+    assert machine.nvml(gpu, "nvmlDeviceGetTotalEnergyConsumption") == 61_000 * 300
+    assert answer(machine, gpu, "nvmlDeviceGetProcessUtilization") == 6
+    assert machine.nvml(gpu, "nvmlDeviceGetUtilizationRates") == {"gpu": 0, "memory": 0}
+    assert machine.nvml(gpu, "nvmlDeviceGetCurrentClocksThrottleReasons") == 1
+
+
+def test_mig_refuses_utilization_and_names_instances() -> None:
+    machine, _ = a_machine(aged=30.0)
+    gpu = uuid(machine, MIG)
+    for call in ("UtilizationRates", "EncoderUtilization", "DecoderUtilization", "ProcessUtilization"):
+        assert answer(machine, gpu, f"nvmlDeviceGet{call}") == 3
+    rows = machine.nvml(gpu, "nvmlDeviceGetComputeRunningProcesses")
+    assert [row[2:] for row in rows] == [[2, 0], [5, 0], [9, 0]]
+    assert machine.nvml(gpu, "nvmlDeviceGetMigMode") == [1, 1]
+    others = machine.nvml(uuid(machine, BESIDE), "nvmlDeviceGetComputeRunningProcesses")
+    assert {tuple(row[2:]) for row in others} == {(0xFFFFFFFF, 0xFFFFFFFF)}
+
+
+def test_mps_lists_its_server_among_the_processes_but_not_among_the_clients() -> None:
+    machine, _ = a_machine()
+    gpu = uuid(machine, MPS)
+    rows = machine.nvml(gpu, "nvmlDeviceGetComputeRunningProcesses")
+    clients = machine.nvml(gpu, "nvmlDeviceGetMPSComputeRunningProcesses")
+    [server] = [row[0] for row in rows if row not in clients]
+    process = machine.process(server)
+    assert process is not None
+    assert process.comm == "nvidia-cuda-mps"
+
+
+def test_what_cannot_be_asked_says_so_in_codes() -> None:
+    machine, _ = a_machine()
+    gpu = uuid(machine, 0)
+    questions = [
+        (gpu, "nvmlDeviceGetFanSpeed", 3),
+        (gpu, "nvmlDeviceGetSamples", 3),
+        (gpu, "nvmlMakeCoffee", 13),
+        (None, "nvmlMakeCoffee", 13),
+        ("GPU-none", "nvmlDeviceGetName", 6),
+        (8, "nvmlDeviceGetUUID", 2),
+    ]
+    for whom, call, code in questions:
+        with pytest.raises(Unreadable) as unreadable:
+            machine.nvml(whom, call)
+        assert unreadable.value.code == code
+
+
+def test_the_default_node_tells_its_stories() -> None:
+    machine: Machine = SimulatedMachine(VirtualClock(), aged=60.0)
+    uuids = [machine.nvml(index, "nvmlDeviceGetUUID") for index in range(8)]
+    cgroups = [
+        [_cgroup(machine, row[0]) for row in machine.nvml(gpu, "nvmlDeviceGetComputeRunningProcesses")]
+        for gpu in uuids
+    ]
+    assert len(set(uuids)) == 8
+    assert all(re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", gpu) for gpu in uuids)
+    assert cgroups[0] == cgroups[1]
+    assert cgroups[IDLE] == []
+    docker, unit, session = cgroups[BESIDE]
+    assert re.fullmatch(r"0::/system\.slice/docker-[0-9a-f]{64}\.scope\n", docker)
+    assert unit == "0::/system.slice/ollama.service\n"
+    assert session == "0::/user.slice/user-1000.slice/session-3.scope\n"
+    pod = r"0::/kubepods\.slice/(kubepods-(burstable|besteffort)\.slice/)?kubepods(-\w+)?-pod[0-9a-f_]{36}"
+    for text in (text for index in range(6) for text in cgroups[index]):
+        assert re.fullmatch(pod + r"\.slice/cri-containerd-[0-9a-f]{64}\.scope\n", text)
+    taken = [w.home.name for w in DEFAULT_CAST if isinstance(w.home, Pod) and w.watts and not w.home.grants]
+    assert taken == ["notebook-shared-0"]
+    assert all(len(w.comm) <= 15 for w in DEFAULT_CAST)
+
+
+def _cgroup(machine: Machine, pid: int) -> str:
+    process = machine.process(pid)
+    assert process is not None
+    return process.cgroup
+
+
+def test_memory_adds_up() -> None:
+    machine, _ = a_machine(aged=60.0)
+    for gpu in (uuid(machine, index) for index in range(8)):
+        memory = machine.nvml(gpu, "nvmlDeviceGetMemoryInfo_v2")
+        listed = sum(row[1] for row in machine.nvml(gpu, "nvmlDeviceGetComputeRunningProcesses"))
+        assert memory["used"] == listed
+        assert memory["total"] == memory["reserved"] + memory["used"] + memory["free"]
+
+
+@given(st.integers(0, 99), st.lists(st.integers(0, 50_000_000), min_size=2, max_size=5).map(sorted))
+def test_xids_of_a_span_are_those_of_its_parts(seed: int, cuts: list[int]) -> None:
+    parts = [xids(seed, 3, a, b) for a, b in pairwise(cuts)]
+    assert [event for part in parts for event in part] == xids(seed, 3, cuts[0], cuts[-1])
+
+
+def test_a_cast_that_could_not_be_played_is_refused() -> None:
+    for wrong in ({"busy": 9}, {"busy": 1, "chance": 0}, {"busy": 1, "cycle": 3, "rest": 3}):
+        with pytest.raises(ValueError, match=r"slots|never"):
+            Rhythm(period=5, **wrong)
+    with pytest.raises(ValueError, match="every"):
+        Life(0.0, 3.0, 2.0)
+    with pytest.raises(ValueError, match="sampler"):
+        a_machine(sampler="guess")
