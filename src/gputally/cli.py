@@ -96,7 +96,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser(command: str) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=f"gputally {command}",
-        description=(COMMANDS[command].__doc__ or "").strip() or None,
+        usage=f"gputally {command} {'DIR ' if command == 'record' else ''}[SETTINGS]",
         allow_abbrev=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=100),
     )

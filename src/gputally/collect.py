@@ -17,6 +17,7 @@ from gputally.model import (
     ProcessKey,
     Reading,
     Snapshot,
+    State,
     Unreadable,
 )
 from gputally.owners import OWNERS, Resolver, resolve
@@ -40,6 +41,7 @@ class Collector:
         self._health: dict[str, Health] = {}
         self._known: dict[int, Process] = {}
         self._owners: dict[ProcessKey, Owner] = {}
+        self._states: dict[str, State] = {}
         self._departed: dict[ProcessKey, tuple[Process, float]] = {}
 
     async def collect(self, pace: Pace) -> Snapshot:
@@ -47,6 +49,7 @@ class Collector:
         readings = [await self._read(source, pace) for source in self._sources]
         now = self._machine.clock.monotonic()
         devices = tuple(device for reading in readings for device in reading.devices)
+        self._log_states(devices)
         processes = self._processes(devices, now)
         return Snapshot(
             monotonic=now,
@@ -88,13 +91,24 @@ class Collector:
         health = replace(health, duration_seconds=now - began, succeeded_at=succeeded_at)
         self._health[health.source] = health
 
+    def _log_states(self, devices: Sequence[Device]) -> None:
+        """One line when a GPU stops answering or answers again."""
+        for device in devices:
+            before = self._states.get(device.uuid, State.OK)
+            if device.state is not before:
+                level = logging.INFO if device.state is State.OK else logging.WARNING
+                log.log(
+                    level, "GPU %d (%s) is %s", device.index, device.uuid or "unknown", device.state.value
+                )
+            self._states[device.uuid] = device.state
+
     def _processes(self, devices: Sequence[Device], now: float) -> dict[int, Process]:
         """Living processes that a GPU names, each read once, and for a while those that just went."""
         for key in self._machine.ended():
             self._depart(key, now)
         named = {h.pid for d in devices for h in d.holders or ()}
         named |= {a.pid for d in devices for a in d.activities or ()}
-        for pid in named - self._known.keys():
+        for pid in sorted(named - self._known.keys()):
             process = self._machine.process(pid)
             if process is not None:
                 self._known[pid] = process

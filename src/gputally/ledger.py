@@ -168,8 +168,8 @@ class Ledger:
             del self._work[key]
 
 
-def _pids(device: Device) -> set[int]:
-    return {h.pid for h in device.holders or ()} | {a.pid for a in device.activities or ()}
+def _pids(device: Device) -> list[int]:
+    return sorted({h.pid for h in device.holders or ()} | {a.pid for a in device.activities or ()})
 
 
 def _owner(snapshot: Snapshot, pid: int) -> Owner:

@@ -31,14 +31,18 @@ async def run(
     """Tick until told to stop; a tick that is late does not make the next one early."""
     ticks = max(1, round(interval / tick))
     number, due = 0, clock.monotonic()
+    fault: str | None = None
     while not stop.is_set():
         try:
             tally = await once(collector, ledger, Pace.TICK if number % ticks else Pace.INTERVAL)
             if tally is not None:
                 publish(tally)
-        except Exception:  # the outermost loop: whatever it is, the next tick is tried
+            fault = None
+        except Exception as error:  # the outermost loop: whatever it is, the next tick is tried
             ledger.faults += 1
-            log.exception("this tick failed; the next one is tried")
+            if repr(error) != fault:
+                log.exception("this tick failed, and so may the next; gputally_faults_total counts them")
+            fault = repr(error)
         number += 1
         due = max(due + tick, clock.monotonic())
         await _until(clock, due, stop)

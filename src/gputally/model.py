@@ -68,12 +68,57 @@ UNKNOWN = Owner(kind="unknown")
 """Whoever a process belongs to that could not be read."""
 
 
+PENDING = Owner(kind="pending")
+"""Whoever a process belongs to whose name is still coming."""
+
+UNNAMED = Owner(kind="unnamed")
+"""Whoever a process belongs to whose name did not come in time."""
+
+
+@dataclass(frozen=True)
+class Detail:
+    """More about an owner than tells it apart: what an info row shows."""
+
+    uid: str = ""
+    container_id: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Grant:
+    """A GPU, or one MIG instance of it, that was allocated to an owner."""
+
+    owner: Owner
+    uuid: str
+    mig: str = ""
+
+
 @dataclass(frozen=True)
 class Holder:
-    """A process that holds a context on a GPU."""
+    """A process that holds a context on a GPU, or on one MIG instance of it."""
 
     pid: int
     memory_used_bytes: int | None
+    mig: str = ""
+    """The uuid of the MIG instance."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A MIG instance: a part of a GPU that is used like a GPU."""
+
+    uuid: str
+    gpu_instance: int
+    compute_instance: int
+    profile: str | None = None
+    slices: int | None = None
+    """Compute slices it has of its GPU's."""
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    utilization_ratio: float | None = None
 
 
 @dataclass(frozen=True)
@@ -135,6 +180,12 @@ class Device:
     performance_state: int | None = None
     fan_speed_ratio: float | None = None
     throttle_active: Mapping[str, bool] = field(default_factory=dict)
+    instances: tuple[Instance, ...] | None = None
+    """MIG instances; None where the GPU is not in MIG mode."""
+    slices: int | None = None
+    """Compute slices of the whole GPU, in MIG mode."""
+    epoch: int = 0
+    """Counts driver loads and MIG layouts: counters of two epochs cannot be compared."""
     holders: tuple[Holder, ...] | None = None
     activities: tuple[Activity, ...] | None = None
     """What processes did since the reading before; empty = nobody was busy, None = not known."""
@@ -203,6 +254,11 @@ class Snapshot:
     processes: Mapping[int, Process] = field(default_factory=dict)
     """pid -> the living process that a GPU names."""
     owners: Mapping[ProcessKey, Owner] = field(default_factory=dict)
+    details: Mapping[Owner, Detail] = field(default_factory=dict)
+    grants: tuple[Grant, ...] | None = None
+    """What was allocated to whom; None where nobody tells."""
+    host_pid: str | None = None
+    """Whether our PID namespace shows every process: yes, nested or no."""
     health: tuple[Health, ...] = ()
     stuck: Mapping[str, int] = field(default_factory=dict)
     losses: Losses = Losses()

@@ -70,7 +70,7 @@ class FakeNvml:
         self, folder: Path, gpus: int = 8, *, library: Path | None = None, card: Mapping[str, Any] = H100
     ) -> None:
         self.library = library or build(folder)
-        self.env = {"GPUTALLY_FAKE_NVML": str(folder / "nvml.control")}
+        self.env = {"FAKE_NVML_CONTROL": str(folder / "nvml.control")}
         self.control = _create(folder / "nvml.control")
         self.gpus = [self.control.gpus[place] for place in range(gpus)]
         for place, gpu in enumerate(self.gpus):

@@ -21,7 +21,7 @@ static _Atomic u32 under_way[GPUS]; /* ours alone: another process on the same G
 
 __attribute__((constructor)) static void map_control(void)
 {
-    const char *path = getenv("GPUTALLY_FAKE_NVML");
+    const char *path = getenv("FAKE_NVML_CONTROL");
     if (!path)
         return;
     int file = open(path, O_RDWR | O_CLOEXEC);

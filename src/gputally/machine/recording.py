@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -115,10 +115,25 @@ class Recorder:
         paths = [about]
         for number, tick in enumerate(self._ticks):
             paths.append(folder / f"tick-{number:03d}.json")
-            paths[-1].write_text(json.dumps(tick, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+            paths[-1].write_text(_lines(tick), encoding="utf-8")
         return paths
 
     def _keep(self, gpu: Gpu, asked: str, answer: Any) -> None:
         who = "system" if gpu is None else str(gpu)
         with self._lock:
             self._answers.setdefault(who, {})[asked] = answer
+
+
+def _lines(tick: Mapping[str, Any]) -> str:
+    """JSON with one answer a line, so that two ticks can be compared by eye."""
+    parts = [f'"{key}": {json.dumps(tick[key])}' for key in ("monotonic", "time", "self")]
+    parts.append(f'"processes": {_object(tick["processes"], 2)}')
+    answers = ",\n  ".join(f'"{who}": {_object(tick["nvml"][who], 4)}' for who in sorted(tick["nvml"]))
+    parts.append(f'"nvml": {{\n  {answers}\n}}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _object(entries: Mapping[str, Any], indent: int) -> str:
+    space = "\n" + " " * indent
+    lines = f",{space}".join(f"{json.dumps(key)}: {json.dumps(entries[key])}" for key in sorted(entries))
+    return f"{{{space}{lines}}}" if entries else "{}"

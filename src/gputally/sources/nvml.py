@@ -10,11 +10,16 @@ from typing import Any
 from gputally.lanes import Lane
 from gputally.machine import Machine
 from gputally.model import Device, DeviceInfo, Losses, Pace, Reading, State, Unreadable
-from gputally.sources.nvml_gpu import DRIVER_GONE, RESET_REQUIRED, Answers, Gpu
+from gputally.sources.nvml_gpu import DRIVER_GONE, GPU_IS_LOST, GPU_NOT_FOUND, RESET_REQUIRED, Answers, Gpu
 
 ENUMERATE_EVERY = 60.0
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 FIRST_RETURN, LAST_RETURN = 30.0, 300.0
+STATES: dict[int | None, State] = {
+    GPU_IS_LOST: State.LOST,
+    GPU_NOT_FOUND: State.LOST,
+    RESET_REQUIRED: State.RESET_REQUIRED,
+}
 FIX = (
     "is the NVIDIA driver loaded and its library visible here (in a container: the nvidia runtime or CDI)? "
     "--nvml.library names another library; --machine simulated shows gputally without a GPU"
@@ -215,7 +220,7 @@ class NvmlSource:
         if seat.lane.stuck:
             state = State.HUNG
         else:
-            state = State.RESET_REQUIRED if error.code == RESET_REQUIRED else State.LOST
+            state = STATES.get(error.code, State.FAILING)
             seat.pause = min(max(2 * seat.pause, FIRST_RETURN), LAST_RETURN)
             seat.not_before = now + seat.pause
         seat.identify = True

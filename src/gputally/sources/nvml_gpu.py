@@ -48,6 +48,7 @@ class Gpu:
     _last_seen: int = 0
     _sampled_at: float | None = None
     _listed: frozenset[int] = frozenset()
+    _answered: bool = False
     _errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     _dropped: Counter[str] = field(default_factory=Counter)
 
@@ -78,12 +79,15 @@ class Gpu:
         return self._fields(INFO)
 
     def _values(self, pace: Pace) -> Values:
+        self._answered = False
         values = self._energy() | self._activity()
         new_faces = any(a.pid not in self._listed for a in values["activities"] or ())
         if pace is Pace.INTERVAL or new_faces:
             values |= self._holders()
         if pace is Pace.INTERVAL:
             values |= self._fields(GAUGES) | {"gauges_at": self.machine.clock.monotonic()}
+        if not self._answered:
+            raise _Gone(Unreadable(f"gpu{self.index}: no call is answered"))
         return values
 
     def _energy(self) -> Values:
@@ -161,8 +165,11 @@ class Gpu:
 
     def _ask(self, gpu: str | int | None, call: str, *args: Any) -> Any:
         try:
-            return self.machine.nvml(gpu, call, *args)
+            answer = self.machine.nvml(gpu, call, *args)
+            self._answered = True
+            return answer
         except Unreadable as error:
+            self._answered |= error.code == NOT_FOUND
             if error.code not in (*UNSUPPORTED, NOT_FOUND):
                 self._errors[call, str(error.code)] += 1
             if error.code in FATAL or gpu == self.index:

@@ -1,0 +1,117 @@
+"""How the text of a setting becomes a value; a ValueError says what would be allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from gputally.dialects import DIALECTS
+from gputally.outputs.http import parse_address
+
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def duration(text: str) -> float:
+    """Seconds of a duration such as 5s, 500ms or 1m30s."""
+    if not re.fullmatch(r"(\d+(\.\d+)?(ms|s|m|h|d))+", text):
+        raise ValueError("a duration such as 500ms, 5s or 1m30s")
+    return sum(float(n) * UNITS[unit] for n, _, unit in re.findall(r"(\d+(\.\d+)?)(ms|s|m|h|d)", text))
+
+
+def within(low: float, high: float) -> Callable[[str], float]:
+    """A duration between two bounds, in seconds."""
+
+    def read(text: str) -> float:
+        seconds = duration(text)
+        if not low <= seconds <= high:
+            raise ValueError(f"a duration from {low:g}s to {high:g}s")
+        return seconds
+
+    return read
+
+
+def switch(text: str) -> bool:
+    """Yes or no."""
+    words = {
+        "on": True,
+        "true": True,
+        "yes": True,
+        "1": True,
+        "off": False,
+        "false": False,
+        "no": False,
+        "0": False,
+    }
+    if text.lower() not in words:
+        raise ValueError("on or off")
+    return words[text.lower()]
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """One word of a few."""
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(" or ".join(words) if len(words) == 2 else ", ".join(words))
+        return text
+
+    return read
+
+
+def count(low: int, high: int) -> Callable[[str], int]:
+    """A whole number between two bounds."""
+
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
+            raise ValueError(f"a whole number from {low} to {high}")
+        return int(text)
+
+    return read
+
+
+def machine(text: str) -> str:
+    """Which machine answers."""
+    kind, colon, folder = text.partition(":")
+    if text in ("local", "simulated") or (kind == "recorded" and colon and folder):
+        return text
+    raise ValueError("local, simulated or recorded:DIR")
+
+
+def gpus(text: str) -> tuple[str, ...]:
+    """GPUs by index or uuid."""
+    chosen = tuple(part.strip() for part in text.split(",") if part.strip())
+    for part in chosen:
+        if not re.fullmatch(r"\d{1,4}|GPU-[0-9a-fA-F-]{36}", part):
+            raise ValueError(
+                "indexes and uuids with commas between, such as 0,3 or GPU-1f2e…, or nothing for all"
+            )
+    return chosen
+
+
+def dialects(text: str) -> tuple[str, ...]:
+    """Names of dialects, each once."""
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if not all(name in DIALECTS for name in names):
+        raise ValueError(f"one or more of {', '.join(DIALECTS)}, with commas between")
+    return names
+
+
+def url_path(text: str) -> str:
+    """An absolute path in a URL."""
+    if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", text) or text.startswith("/-/"):
+        raise ValueError("a path such as /metrics, not one of the server's own")
+    return text
+
+
+def address(text: str) -> str:
+    """Where to listen."""
+    try:
+        parse_address(text)
+    except ValueError:
+        raise ValueError("HOST:PORT, :PORT or [IPV6]:PORT with a port from 0 to 65535") from None
+    return text
+
+
+def path(text: str) -> str | None:
+    """A path, or nothing."""
+    return text or None

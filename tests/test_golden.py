@@ -1,0 +1,26 @@
+"""Every recorded machine in every dialect gives the committed bytes; `make golden` rewrites them."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families as parse_plain
+
+from tests.golden_files import HERE, cases, expected_path, render
+
+
+@pytest.mark.parametrize(("machine", "dialect"), cases(), ids="-".join)
+def test_bytes_are_as_committed(machine: str, dialect: str) -> None:
+    assert render(machine, dialect).decode() == expected_path(machine, dialect).read_text()
+
+
+def test_no_golden_file_is_left_over() -> None:
+    assert set((HERE / "golden").iterdir()) == {expected_path(*case) for case in cases()}
+
+
+@pytest.mark.parametrize(("machine", "dialect"), cases(), ids="-".join)
+def test_no_series_stands_twice_and_none_is_without_a_number(machine: str, dialect: str) -> None:
+    text = expected_path(machine, dialect).read_text()
+    samples = [sample for family in parse_plain(text) for sample in family.samples]
+    keys = [(sample.name, *sorted(sample.labels.items())) for sample in samples]
+    assert len(keys) == len(set(keys)) == sum(not line.startswith("#") for line in text.splitlines())
+    assert all(sample.value == sample.value for sample in samples)
