@@ -17,8 +17,10 @@ LINE = (
     ("sources",),
     ("owners",),
     ("collect",),
+    ("meter", "apportion", "idle", "intensity", "weights"),
     ("attribute",),
     ("tally",),
+    ("accounts",),
     ("process_book",),
     ("ledger",),
     ("loop",),
@@ -32,7 +34,10 @@ LINE = (
     ("__main__",),
 )
 PLACE = {name: place for place, names in enumerate(LINE) for name in names}
-CORE = ("model", "lanes", "collect", "attribute", "tally", "process_book", "ledger", "loop", "metrics")
+CORE = (
+    *("model", "lanes", "collect", "meter", "apportion", "idle", "intensity", "weights", "attribute"),
+    *("tally", "accounts", "process_book", "ledger", "loop", "metrics"),
+)
 
 
 def part(module: str) -> str:

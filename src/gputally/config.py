@@ -10,7 +10,19 @@ from typing import Any
 
 from gputally.dialects import DIALECTS
 from gputally.machine.simulation.samplers import Sampler
-from gputally.parse import address, count, dialects, gpus, machine, one_of, path, switch, url_path, within
+from gputally.parse import (
+    address,
+    count,
+    dialects,
+    gpus,
+    machine,
+    one_of,
+    path,
+    switch,
+    url_path,
+    watts,
+    within,
+)
 
 
 class Wrong(Exception):
@@ -25,6 +37,9 @@ class Config:
     interval: float
     tick: float
     retention: float
+    energy_idle_policy: str
+    energy_idle_watts: float | None
+    energy_intensity: str
     gpus: tuple[str, ...]
     nvml_library: str | None
     nvml_deadline: float
@@ -79,7 +94,7 @@ SETTINGS = (
     Setting(
         "tick",
         "1s",
-        within(0.1, 60),
+        within(0.1, 10),
         "DURATION",
         "How often energy and activity are read; at most the interval.",
     ),
@@ -89,6 +104,27 @@ SETTINGS = (
         within(0, 86_400),
         "DURATION",
         "How long the totals of a workload that ended are still shown.",
+    ),
+    Setting(
+        "energy.idle-policy",
+        "none",
+        one_of("none", "equal", "allocation"),
+        "none|equal|allocation",
+        "Who is charged for idle power: nobody, holders of a context alike, or those the GPU is granted to.",
+    ),
+    Setting(
+        "energy.idle-watts",
+        "",
+        watts,
+        "WATTS",
+        "Idle power of every GPU; empty to learn it while no process holds a context.",
+    ),
+    Setting(
+        "energy.intensity",
+        "learned",
+        one_of("learned", "off"),
+        "learned|off",
+        "Whether shares follow the learned cost of each workload's busy second, or busy time alone.",
     ),
     Setting("gpus", "", gpus, "LIST", "GPUs to read, by index or uuid with commas between; empty for all."),
     Setting(
