@@ -25,7 +25,7 @@ Place = tuple[Owner, str, str]
 """Whose, on which GPU, in which MIG instance."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Amounts:
     """What can be posted; times and energies in millionths."""
 
@@ -56,7 +56,7 @@ class Held:
     amounts: Amounts = field(default_factory=Amounts)
 
 
-@dataclass
+@dataclass(slots=True)
 class Account:
     """A workload on one GPU."""
 
@@ -86,35 +86,42 @@ class GpuAccount:
     """Time since the last Tally in which activity was known."""
 
 
+@dataclass
+class _Total:
+    posted_at: float
+    amounts: Amounts = field(default_factory=Amounts)
+
+
 class Namespaces:
     """Totals that outlive workloads: the auditor's series, bounded in number."""
 
     def __init__(self) -> None:
-        self._used: dict[tuple[str, str, str], tuple[Amounts, float]] = {}
+        self._used: dict[tuple[str, str, str], _Total] = {}
         self.folded = 0
 
     def post(self, owner: Owner, uuid: str, amounts: Amounts, now: float) -> None:
         """Add to the namespace's total on that GPU."""
         key = (owner.kind, owner.namespace, uuid)
-        total, _ = self._used.get(key) or (Amounts(), now)
-        total.add(amounts)
-        self._used[key] = (total, now)
-        if len(self._used) > MOST_NAMESPACES:
-            self._fold()
+        total = self._used.get(key)
+        if total is None:
+            total = self._used[key] = _Total(now)
+            if len(self._used) > MOST_NAMESPACES:
+                self._fold()
+        total.amounts.add(amounts)
+        total.posted_at = now
 
     def rows(self, indexes: dict[str, int]) -> tuple[NamespaceUse, ...]:
         """One row per namespace and GPU that is there."""
         return tuple(
-            NamespaceUse(kind, namespace, indexes[uuid], uuid, total.energy_uj, total.idle_uj, total.busy_us)
-            for (kind, namespace, uuid), (total, _) in self._used.items()
-            if uuid in indexes
+            NamespaceUse(kind, namespace, indexes[uuid], uuid, used.energy_uj, used.idle_uj, used.busy_us)
+            for (kind, namespace, uuid), total in self._used.items()
+            if uuid in indexes and (used := total.amounts)
         )
 
     def _fold(self) -> None:
         """Lay the one that has been quiet longest to the others of its GPU."""
-        quiet = [(at, key) for key, (_, at) in self._used.items() if key[1] != OTHER]
-        _, key = min(quiet)
-        total, at = self._used.pop(key)
-        others, _ = self._used.setdefault((OTHER, OTHER, key[2]), (Amounts(), at))
-        others.add(total)
+        _, key = min((total.posted_at, key) for key, total in self._used.items() if key[1] != OTHER)
+        total = self._used.pop(key)
+        others = self._used.setdefault((OTHER, OTHER, key[2]), _Total(total.posted_at))
+        others.amounts.add(total.amounts)
         self.folded += 1

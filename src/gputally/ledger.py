@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gputally.accounts import Account, Amounts, GpuAccount, Held, Namespaces, Place
 from gputally.attribute import GpuShare, Memory, ProcessShare, Rules, attribute
-from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Owner, ProcessKey, Snapshot, State
+from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Holder, Owner, ProcessKey, Snapshot, State
 from gputally.process_book import ProcessBook, ProcessRules
 from gputally.tally import Gpu, Tally, Workload
 
@@ -40,6 +40,7 @@ class Ledger:
         self._work: dict[Place, Account] = {}
         self._pending: dict[tuple[ProcessKey, str, str], Held] = {}
         self._namespaces = Namespaces()
+        self._met: dict[str, tuple[Holder, ...] | None] = {}
         self._book = ProcessBook(processes) if processes is not None else None
         self._samples_dropped: Counter[str] = Counter()
         self._series_dropped: Counter[str] = Counter()
@@ -75,7 +76,8 @@ class Ledger:
 
     def tally(self, snapshot: Snapshot) -> Tally:
         """The totals as they are with this snapshot; averages run from the Tally before."""
-        gpus = tuple(self._gpu(device, snapshot) for device in snapshot.devices)
+        waiting = self._waiting()
+        gpus = tuple(self._gpu(device, snapshot, waiting[device.uuid]) for device in snapshot.devices)
         fresh = {gpu.device.uuid: gpu.device for gpu in gpus if gpu.fresh}
         indexes = {device.uuid: device.index for device in snapshot.devices}
         tally = Tally(
@@ -97,9 +99,12 @@ class Ledger:
     def _meet(self, snapshot: Snapshot) -> None:
         """Open an account for everyone who holds or uses a GPU."""
         for device in snapshot.devices:
+            if device.holders is self._met.get(device.uuid):
+                continue  # the list was not read anew; who is active is met when posted
+            self._met[device.uuid] = device.holders
             for pid, mig in _places(device):
                 owner = _owner(snapshot, pid)
-                if owner not in (PENDING, UNNAMED):
+                if owner is not PENDING and owner is not UNNAMED:
                     self._account((owner, device.uuid, mig), snapshot.monotonic)
 
     def _account(self, place: Place, now: float) -> Account | None:
@@ -137,7 +142,7 @@ class Ledger:
             self._post_owner(owner, share.uuid, share.mig, amounts, snapshot.monotonic)
 
     def _post_owner(self, owner: Owner, uuid: str, mig: str, amounts: Amounts, now: float) -> None:
-        if owner in (UNKNOWN, UNNAMED):
+        if owner is UNKNOWN or owner is UNNAMED:
             reason = "unnamed" if owner is UNNAMED else "unknown_process"
             self._gpus.setdefault(uuid, GpuAccount()).unattributed_uj[reason] += amounts.all_uj
             amounts = replace(amounts, energy_uj=0, estimated_uj=0, idle_uj=0)
@@ -148,10 +153,9 @@ class Ledger:
         account = self._account(place, now)
         if account is not None:
             account.window_us += amounts.busy_us or 0
-        if account is not None and account.held is not None:
-            account.held.amounts.add(amounts)
-            return
-        if account is not None:
+            if account.held is not None:
+                account.held.amounts.add(amounts)
+                return
             account.totals.add(amounts)
         self._namespaces.post(place[0], place[1], amounts, now)
 
@@ -174,7 +178,7 @@ class Ledger:
                 account.totals.add(held.amounts)
                 self._namespaces.post(place[0], place[1], held.amounts, now)
 
-    def _gpu(self, device: Device, snapshot: Snapshot) -> Gpu:
+    def _gpu(self, device: Device, snapshot: Snapshot, pending_uj: int) -> Gpu:
         account = self._gpus.get(device.uuid, GpuAccount())
         age = None if device.gauges_at is None else snapshot.monotonic - device.gauges_at
         return Gpu(
@@ -183,7 +187,7 @@ class Ledger:
             energy_uj=account.energy_uj,
             idle_uj=account.idle_uj,
             unattributed_uj=dict(account.unattributed_uj),
-            pending_uj=self._waiting(device.uuid),
+            pending_uj=pending_uj,
             discarded_uj=account.discarded_uj,
             resets=account.resets,
             integrated=account.integrated,
@@ -192,10 +196,15 @@ class Ledger:
             trust=account.trust,
         )
 
-    def _waiting(self, uuid: str) -> int:
-        unnamed = sum(held.amounts.all_uj for key, held in self._pending.items() if key[1] == uuid)
-        unseen = sum(a.held.amounts.all_uj for place, a in self._work.items() if a.held and place[1] == uuid)
-        return unnamed + unseen
+    def _waiting(self) -> Counter[str]:
+        """Energy of each GPU that waits for a name, or for its series to be seen."""
+        waiting: Counter[str] = Counter()
+        for (_, uuid, _), held in self._pending.items():
+            waiting[uuid] += held.amounts.all_uj
+        for (_, uuid, _), account in self._work.items():
+            if account.held is not None:
+                waiting[uuid] += account.held.amounts.all_uj
+        return waiting
 
     def _workloads(
         self, snapshot: Snapshot, fresh: dict[str, Device], indexes: dict[str, int]
