@@ -18,6 +18,7 @@ LINE = (
     ("owners",),
     ("collect",),
     ("attribute",),
+    ("coverage",),
     ("tally",),
     ("process_book",),
     ("ledger",),
@@ -25,6 +26,7 @@ LINE = (
     ("metrics",),
     ("dialects",),
     ("outputs",),
+    ("views",),
     ("parse", "logs"),
     ("config",),
     ("service",),
@@ -32,7 +34,7 @@ LINE = (
     ("__main__",),
 )
 PLACE = {name: place for place, names in enumerate(LINE) for name in names}
-CORE = ("model", "lanes", "collect", "attribute", "tally", "process_book", "ledger", "loop", "metrics")
+CORE = ("model", "lanes", "collect", "attribute", "coverage", "tally", "process_book", "ledger", "loop", "metrics")
 
 
 def part(module: str) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from gputally.attribute import GpuShare, Memory, ProcessShare, attribute
+from gputally.coverage import coverage
 from gputally.model import UNKNOWN, Device, Owner, Snapshot, State
 from gputally.process_book import ProcessBook, ProcessRules
 from gputally.tally import Gpu, Tally, Workload
@@ -75,7 +76,7 @@ class Ledger:
             gpus=gpus,
             workloads=self._workloads(snapshot, fresh),
             processes=self._book.rows(snapshot, fresh) if self._book is not None else (),
-            process_results=_results(snapshot),
+            process_results=snapshot.process_results,
             samples_dropped=dict(self._samples_dropped),
             series_dropped=dict(self._series_dropped),
             nvml_errors=dict(self._nvml_errors),
@@ -117,7 +118,8 @@ class Ledger:
         totals = self._gpus.get(device.uuid, _GpuTotals())
         age = None if device.gauges_at is None else snapshot.monotonic - device.gauges_at
         fresh = device.state is State.OK and age is not None and age <= self._max_age
-        return Gpu(device, fresh, totals.energy_uj, totals.discarded_uj, totals.resets)
+        traced = coverage(device, snapshot) if fresh else None
+        return Gpu(device, fresh, totals.energy_uj, totals.discarded_uj, totals.resets, traced)
 
     def _workloads(self, snapshot: Snapshot, fresh: dict[str, Device]) -> tuple[Workload, ...]:
         holders = _by_owner(snapshot, fresh)
@@ -184,9 +186,3 @@ def _by_owner(snapshot: Snapshot, fresh: dict[str, Device]) -> dict[tuple[Owner,
         for holder in device.holders or ():
             found.setdefault((_owner(snapshot, holder.pid), uuid), {})[holder.pid] = holder.memory_used_bytes
     return found
-
-
-def _results(snapshot: Snapshot) -> dict[str, int]:
-    pids = {pid for device in snapshot.devices for pid in _pids(device)}
-    hidden = sum(pid not in snapshot.processes for pid in pids)
-    return {"host": len(pids) - hidden, "hidden": hidden}

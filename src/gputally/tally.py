@@ -18,6 +18,8 @@ class Gpu:
     energy_uj: int | None = None
     discarded_uj: int = 0
     resets: int = 0
+    coverage_ratio: float | None = None
+    """Part of its use that could be traced to somebody."""
 
 
 @dataclass(frozen=True)
