@@ -26,7 +26,7 @@ def conmon_words(words: Sequence[str]) -> list[str]:
         return []
     kept = ["conmon"]
     for word, value in itertools.pairwise(words):
-        if word in CONMON or word in CONMON.values():
+        if word not in kept and (word in CONMON or word in CONMON.values()):
             kept += [word, value]
     return kept
 

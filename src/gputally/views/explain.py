@@ -26,7 +26,9 @@ class Trace:
 
     @property
     def is_traced(self) -> bool:
-        """Somebody is known."""
+        """Somebody is known, and can be charged."""
+        if self.snapshot.host_pid == "no":
+            return False
         return self.process is not None and self.owner not in (UNKNOWN, PENDING, UNNAMED)
 
     @property

@@ -69,9 +69,9 @@ EXPORTER_METRICS = (
         "gputally_processes",
         GAUGE,
         "Processes on GPUs by how they could be traced: mapped (to a container, job, unit or user), host (to"
-        " this host alone), unnamed (to a pod whose name is not known), conflict (their cgroups contradict each"
-        " other), hidden (there, but not to be read), exited (gone before they were read, or just ended),"
-        " no_host_pid (not looked at: our PID namespace is not the host's).",
+        " this host alone), unnamed (to a pod whose name is not known), conflict (their cgroups contradict"
+        " each other), hidden (there, but not to be read), exited (gone before they were read, or just"
+        " ended), no_host_pid (not looked at: our PID namespace is not the host's).",
         lambda tally: tally.process_results,
         by=("result",),
     ),
