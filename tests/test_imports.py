@@ -34,7 +34,18 @@ LINE = (
     ("__main__",),
 )
 PLACE = {name: place for place, names in enumerate(LINE) for name in names}
-CORE = ("model", "lanes", "collect", "attribute", "coverage", "tally", "process_book", "ledger", "loop", "metrics")
+CORE = (
+    "model",
+    "lanes",
+    "collect",
+    "attribute",
+    "coverage",
+    "tally",
+    "process_book",
+    "ledger",
+    "loop",
+    "metrics",
+)
 
 
 def part(module: str) -> str:
