@@ -31,6 +31,9 @@ def owner_of(identity: Identity, comm: str) -> Owner:
         return UNKNOWN
     if identity.role == "monitor" or identity.kind == "host":
         return Owner("host", workload=comm)
+    if identity.within:  # a pod of another kubelet, or of a forger: a series that no pod of ours has
+        kind, _, name = identity.within.partition(":")
+        return Owner("pod", pod=identity.pod_uid or "", workload=f"{kind}/{name[:SHORT]}")
     if identity.kind == "pod":
         return Owner(
             "pod", pod=identity.pod_uid or "", container="" if identity.pod_uid else _short(identity)
