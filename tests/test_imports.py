@@ -11,6 +11,7 @@ SRC = Path(__file__).parent.parent / "src" / "gputally"
 
 LINE = (
     ("",),
+    ("counted",),
     ("model",),
     ("lanes",),
     ("machine",),
@@ -32,7 +33,18 @@ LINE = (
     ("__main__",),
 )
 PLACE = {name: place for place, names in enumerate(LINE) for name in names}
-CORE = ("model", "lanes", "collect", "attribute", "tally", "process_book", "ledger", "loop", "metrics")
+CORE = (
+    "counted",
+    "model",
+    "lanes",
+    "collect",
+    "attribute",
+    "tally",
+    "process_book",
+    "ledger",
+    "loop",
+    "metrics",
+)
 
 
 def part(module: str) -> str:
