@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -38,8 +38,8 @@ SHOW_FROM = (1_000.0, 1_800_000_000.0)
 """Where `show` starts the clocks of the simulated machine, so that the same seed shows the same bytes."""
 
 
-async def serve(config: Config) -> None:
-    """Collect and answer scrapes until SIGTERM or SIGINT."""
+async def serve(config: Config) -> bool:
+    """Collect and answer scrapes until SIGTERM or SIGINT; False if only a restart can bring GPUs back."""
     _allow_more_descriptors()
     machine = open_machine(config, live=True)
     site = _site(config, machine)
@@ -51,19 +51,31 @@ async def serve(config: Config) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    collector = _collector(config, machine, patience=min(config.tick / 2, 0.5))
+    nvml = _nvml(config, machine, patience=min(config.tick / 2, 0.5))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _yield_or_resume(nvml, config.nvml_yield))
+    collector = Collector(machine, (nvml,))
+
+    def publish(tally: Tally) -> None:
+        site.publish(tally)
+        if nvml.doomed():
+            stop.set()
+
     await loop.run(
         machine.clock,
         collector,
         _ledger(config, machine),
-        site.publish,
+        publish,
         tick=config.tick,
         interval=config.interval,
         stop=stop,
     )
+    doom = nvml.doomed()
+    if doom:
+        log.error("ending so that a restart can mend it: %s", doom)
     log.info("ending")
     await _end(server.stop(GRACE))
     await _end(collector.close())
+    return doom is None
 
 
 async def show(config: Config) -> bool:
@@ -100,7 +112,7 @@ def open_machine(config: Config, *, live: bool) -> Machine:
 
 async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]:
     """Two ticks, the least from which activity can be told; the second is published."""
-    collector = _collector(config, machine, patience=max(config.nvml_deadline, 10.0))
+    collector = Collector(machine, (_nvml(config, machine, patience=max(config.nvml_deadline, 10.0)),))
     ledger, site = _ledger(config, machine), _site(config, machine)
     await loop.once(collector, ledger, Pace.INTERVAL)
     await machine.clock.until(machine.clock.monotonic() + config.tick)
@@ -111,9 +123,23 @@ async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]
     return tally, site
 
 
-def _collector(config: Config, machine: Machine, patience: float) -> Collector:
-    nvml = NvmlSource(machine, Choice(config.gpus), deadline=config.nvml_deadline, patience=patience)
-    return Collector(machine, (nvml,))
+def _nvml(config: Config, machine: Machine, patience: float) -> NvmlSource:
+    return NvmlSource(
+        machine,
+        Choice(config.gpus),
+        deadline=config.nvml_deadline,
+        patience=patience,
+        grace=config.nvml_grace,
+        pcie_throughput=config.nvml_pcie_throughput,
+    )
+
+
+def _yield_or_resume(nvml: NvmlSource, seconds: float) -> Callable[[], None]:
+    def turn() -> None:
+        log.info("SIGUSR2: %s", "taking up the GPUs again" if nvml.resting else "letting go of the GPUs")
+        nvml.rest(None if nvml.resting else seconds)
+
+    return turn
 
 
 def _ledger(config: Config, machine: Machine) -> Ledger:

@@ -104,12 +104,17 @@ class NvmlSource:
             devices=self._devices(shown),
             stuck={lane.name: int(lane.stuck) for lane in (self.driver.lane, *self._lanes())},
             losses=Losses.sum(losses),
-            calls=dict(self._calls) if pace is Pace.INTERVAL else {},
+            calls=dict(sorted(self._calls.items())) if pace is Pace.INTERVAL else {},
         )
 
     def doomed(self) -> str | None:
         """Why the process should end, once nothing but a restart helps and the grace time is over."""
         return self.driver.doom.due(self._machine.clock.monotonic())
+
+    @property
+    def resting(self) -> bool:
+        """Whether it holds no GPU because it was told to."""
+        return self.driver.rests
 
     def rest(self, seconds: float | None) -> None:
         """Let go of all GPUs for that long, so that they can be reset; None ends the rest."""

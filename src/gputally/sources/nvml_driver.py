@@ -104,6 +104,11 @@ class Driver:
         self.answered |= None in codes
         self.doom.note(DEPRIVED, deprived and self.answered, now)
 
+    @property
+    def rests(self) -> bool:
+        """Whether it was told to hold nothing."""
+        return self._resting_until is not None
+
     def rest(self, until: float | None) -> None:
         """Let go of all GPUs until that time; None ends the rest."""
         self._resting_until = until
