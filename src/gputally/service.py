@@ -127,6 +127,7 @@ def _nvml(config: Config, machine: Machine, patience: float) -> NvmlSource:
     return NvmlSource(
         machine,
         Choice(config.gpus),
+        interval=config.interval,
         deadline=config.nvml_deadline,
         patience=patience,
         grace=config.nvml_grace,

@@ -16,7 +16,10 @@ from gputally.sources.nvml_events import Events
 from gputally.sources.nvml_fields import Values
 from gputally.sources.nvml_gpu import Answers, Gpu
 
-FIRST_RETURN, LAST_RETURN = 30.0, 300.0
+FIRST_RETURN, LAST_RETURN = 6, 60
+"""Intervals after which a GPU that failed is asked again: at first, and in the end."""
+COUNT_EVERY = 12
+"""Intervals after which GPUs are counted, and say who they are, even if nothing happened."""
 REST = 4.0
 """A GPU whose interval reading was slow is let alone for so many times as long."""
 COUNTED = frozenset(row.name for row in fields(Counters))
@@ -66,14 +69,22 @@ class NvmlSource:
         machine: Machine,
         choice: Choice | None = None,
         *,
+        interval: float = 5.0,
         deadline: float = 2.0,
         patience: float = 0.5,
         grace: float = 60.0,
         pcie_throughput: bool = False,
     ) -> None:
-        self.driver = Driver(machine, deadline=deadline, patience=patience, grace=grace)
+        self.driver = Driver(
+            machine,
+            deadline=deadline,
+            patience=patience,
+            grace=grace,
+            count_every=COUNT_EVERY * interval,
+        )
         self._machine = machine
         self._choice = choice or Choice()
+        self._interval = interval
         self._deadline = deadline
         self._patience = patience
         self._pcie_throughput = pcie_throughput
@@ -149,6 +160,9 @@ class NvmlSource:
 
     def _seat(self, count: int) -> None:
         """One seat per index; GPUs that are no longer counted are remembered as lost."""
+        if count != len(self._seats):
+            for seat in self._seats.values():
+                seat.not_before = 0.0  # its pause was for a GPU that may sit elsewhere now
         for index in range(count):
             if index not in self._seats and not self._choice.untouched(index):
                 gpu = Gpu(self._machine, index, pcie_throughput=self._pcie_throughput)
@@ -235,12 +249,14 @@ class NvmlSource:
     def _fail(self, seat: Seat, error: Unreadable, now: float) -> None:
         if meaning(error.code) is Meaning.DRIVER:
             self.driver.lost(error.code, now)
+        if meaning(error.code) is Meaning.STATE:
+            self.driver.recount()
         if seat.lane.stuck:
             state = State.HUNG
         else:
             state = state_of(error.code)
             seat.code = error.code
-            seat.pause = min(max(2 * seat.pause, FIRST_RETURN), LAST_RETURN)
+            seat.pause = min(max(2 * seat.pause, FIRST_RETURN * self._interval), LAST_RETURN * self._interval)
             seat.not_before = now + seat.pause
         seat.identify = True
         seat.device = _bare(seat.device, state)

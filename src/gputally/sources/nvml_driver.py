@@ -11,7 +11,6 @@ from gputally.machine import Machine
 from gputally.model import LIBRARY_MISMATCH, YIELDED, Unreadable
 from gputally.sources.nvml_codes import OPERATING_SYSTEM, UNKNOWN
 
-ENUMERATE_EVERY = 60.0
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 FIX = (
     "is the NVIDIA driver loaded and its library visible here (in a container: the nvidia runtime or CDI)? "
@@ -48,7 +47,9 @@ class Doom:
 class Driver:
     """The library's state; all of it on the loop, its calls in a lane."""
 
-    def __init__(self, machine: Machine, *, deadline: float, patience: float, grace: float) -> None:
+    def __init__(
+        self, machine: Machine, *, deadline: float, patience: float, grace: float, count_every: float
+    ) -> None:
         self.lane = Lane("driver")
         self.doom = Doom(grace)
         self.up = False
@@ -61,6 +62,7 @@ class Driver:
         self._machine = machine
         self._deadline = deadline
         self._patience = patience
+        self._count_every = count_every
         self._initialised = False
         self._started: asyncio.Task[tuple[int, Mapping[str, Any]]] | None = None
         self._retry_after, self._retry_at = FIRST_RETRY, 0.0
@@ -90,8 +92,12 @@ class Driver:
         self.loads += not self.up
         self.up = True
         self._retry_after, self._retry_at = FIRST_RETRY, 0.0
-        self._enumerate_at = now + ENUMERATE_EVERY
+        self._enumerate_at = now + self._count_every
         return True
+
+    def recount(self) -> None:
+        """A GPU went or came back: indexes may have shifted."""
+        self._enumerate_at = 0.0
 
     def lost(self, code: int | None, now: float) -> None:
         """A GPU said that its driver is gone."""

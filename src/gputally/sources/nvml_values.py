@@ -36,7 +36,7 @@ def _ecc_call(kind: str, scope: str, error: int, counter: int) -> Field:
 
 
 def _held_down(reason: str) -> Callable[[Any], Values]:
-    return entry("throttle_seconds", reason, 1e-9)
+    return lambda raw: {"throttle_seconds": {} if number(raw) is None else {reason: raw / 1e9}}
 
 
 def _violation(reason: str, policy: int) -> Field:
