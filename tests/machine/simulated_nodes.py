@@ -33,7 +33,7 @@ def uuid(machine: SimulatedMachine, index: int) -> str:
     return str(machine.nvml(index, "nvmlDeviceGetUUID"))
 
 
-def answer(machine: SimulatedMachine, gpu: str, call: str, *args: int) -> Any:
+def answer(machine: SimulatedMachine, gpu: str, call: str, *args: Any) -> Any:
     """What comes back, be it only a code."""
     try:
         return machine.nvml(gpu, call, *(args or ARGUMENTS.get(call, ())))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 
 from gputally.counted import CallTime, Counters
 from gputally.lanes import Lane
@@ -13,7 +13,6 @@ from gputally.model import Device, DeviceInfo, Losses, Pace, Reading, State, Unr
 from gputally.sources.nvml_codes import Meaning, meaning, state_of
 from gputally.sources.nvml_driver import Driver
 from gputally.sources.nvml_events import Events
-from gputally.sources.nvml_fields import Values
 from gputally.sources.nvml_gpu import Answers, Gpu
 
 FIRST_RETURN, LAST_RETURN = 6, 60
@@ -51,7 +50,6 @@ class Seat:
     device: Device
     reading: asyncio.Task[Answers] | None = None
     identify: bool = True
-    fixed: Values = field(default_factory=dict)
     code: int | None = None
     """With what it last failed; None while it answers."""
     pause: float = 0.0
@@ -89,9 +87,10 @@ class NvmlSource:
         self._patience = patience
         self._pcie_throughput = pcie_throughput
         self._events = Events(machine)
-        self._loads = 0
+        self._loads = self._counted = 0
         self._seats: dict[int, Seat] = {}
         self._missing: dict[str, Device] = {}
+        self._gone: frozenset[str] = frozenset()
         self._layouts: dict[str, tuple[str, ...] | None] = {}
         self._changes: dict[str, int] = {}
         """GPU -> times that it came back, or that its MIG layout changed."""
@@ -100,6 +99,7 @@ class NvmlSource:
     async def read(self, pace: Pace) -> Reading:
         """Every GPU as it is now; one that is late is taken up when its answer comes."""
         now = self._machine.clock.monotonic()
+        self._gone = frozenset(self._missing)
         await self.driver.resting(now, self._lanes())
         await self._enumerate(now)
         for seat in self._seats.values():
@@ -160,7 +160,8 @@ class NvmlSource:
 
     def _seat(self, count: int) -> None:
         """One seat per index; GPUs that are no longer counted are remembered as lost."""
-        if count != len(self._seats):
+        counted, self._counted = self._counted, count
+        if count != counted:
             for seat in self._seats.values():
                 seat.not_before = 0.0  # its pause was for a GPU that may sit elsewhere now
         for index in range(count):
@@ -205,7 +206,6 @@ class NvmlSource:
             if answers.pace is Pace.INTERVAL:
                 seat.gauges_not_before = now + REST * answers.took
             seat.device = self._device(seat, answers)
-            self._missing.pop(answers.uuid, None)
         if seat.lane.busy:
             return Losses()
         for call, time in seat.gpu.ask.times().items():
@@ -214,11 +214,7 @@ class NvmlSource:
         return seat.gpu.ask.losses()
 
     def _device(self, seat: Seat, answers: Answers) -> Device:
-        before, values = seat.device, answers.values
-        if answers.info is not None or before.uuid != answers.uuid:
-            seat.fixed = answers.fixed or {}
-            info = DeviceInfo(**self.driver.versions, **(answers.info or {}))
-            before = Device(uuid=answers.uuid, index=before.index, info=info)
+        before, values = self._seated(seat, answers.uuid), answers.values
         epoch = self._epoch(before, answers)
         if answers.pace is Pace.INTERVAL:
             counters = Counters(**{name: values[name] for name in COUNTED & values.keys()})
@@ -229,9 +225,19 @@ class NvmlSource:
                 info=before.info,
                 epoch=epoch,
                 counters=counters,
-                **(seat.fixed | gauges),
+                **(seat.gpu.fixed | gauges),
             )
         return replace(before, state=State.OK, epoch=epoch, **values)
+
+    def _seated(self, seat: Seat, uuid: str) -> Device:
+        """What is known of the GPU with that uuid in that seat; who sat there before is elsewhere or lost."""
+        before = seat.device
+        if before.uuid == uuid:
+            return before
+        if before.uuid:
+            self._missing[before.uuid] = _bare(before, State.LOST)
+        info = DeviceInfo(**self.driver.versions, **seat.gpu.info)
+        return Device(uuid=uuid, index=before.index, info=info)
 
     def _epoch(self, before: Device, answers: Answers) -> int:
         """A number that grows with every load of the driver, return of the GPU and change of its layout."""
@@ -242,7 +248,7 @@ class NvmlSource:
             if self._layouts.setdefault(uuid, layout) != layout:
                 self._layouts[uuid] = layout
                 self._changes[uuid] = self._changes.get(uuid, 0) + 1
-        if before.state in (State.LOST, State.RESET_REQUIRED) or uuid in self._missing:
+        if before.state in (State.LOST, State.RESET_REQUIRED) or uuid in self._gone:
             self._changes[uuid] = self._changes.get(uuid, 0) + 1
         return self.driver.loads + self._changes.get(uuid, 0)
 
@@ -259,7 +265,7 @@ class NvmlSource:
             seat.pause = min(max(2 * seat.pause, FIRST_RETURN * self._interval), LAST_RETURN * self._interval)
             seat.not_before = now + seat.pause
         seat.identify = True
-        seat.device = _bare(seat.device, state)
+        seat.device = _bare(self._seated(seat, seat.gpu.ask.uuid), state)
 
     def _shown(self) -> list[Seat]:
         """Seats whose GPU is wanted; of two seats that claim one GPU, the one that hangs in it."""
@@ -274,6 +280,7 @@ class NvmlSource:
 
     def _devices(self, shown: list[Seat]) -> tuple[Device, ...]:
         seated: Mapping[str | int, Device] = {s.device.uuid or s.gpu.index: s.device for s in shown}
+        self._missing = {uuid: device for uuid, device in self._missing.items() if uuid not in seated}
         devices = sorted((*self._missing.values(), *seated.values()), key=lambda d: (d.index, d.uuid))
         return tuple(
             replace(device, xids=xids) if (xids := self._events.xids(device.uuid)) else device

@@ -20,13 +20,11 @@ NEVER = -1
 
 @dataclass(frozen=True)
 class Answers:
-    """What one GPU answered at one pace: attributes of its Device, and of its info where it was asked."""
+    """What one GPU answered at one pace: attributes of its Device."""
 
     uuid: str
     pace: Pace
     values: Values
-    info: Values | None
-    fixed: Values | None
     took: float
     """Seconds, by the machine's clock."""
 
@@ -37,6 +35,10 @@ class Gpu:
     def __init__(self, machine: Machine, index: int, *, pcie_throughput: bool = False) -> None:
         self.index = index
         self.ask = Asker(machine)
+        self.info: Values = {}
+        """Attributes of its DeviceInfo."""
+        self.fixed: Values = {}
+        """Attributes of its Device that stay."""
         self._clock = machine.clock
         self._gauges = GAUGES + (PCIE_THROUGHPUT if pcie_throughput else ())
         self._processes = Processes(self.ask)
@@ -51,30 +53,32 @@ class Gpu:
         """Ask everything that is due; of a GPU that is not wanted, only who it is."""
         began = self._clock.monotonic()
         try:
-            new = self._identify() if identify or not self.ask.uuid else False
+            if identify or not self.ask.uuid:
+                self._identify()
+            self.info = self.info or self.ask.fields(INFO)
             read = wanted(self.ask.uuid)
-            info = self.ask.fields(INFO) if new else None
-            fixed = self.ask.fields(FIXED) if new and read else None
+            if read:
+                self.fixed = self.fixed or self.ask.fields(FIXED)
             values = self._values(pace) if read else {}
             self._register(events if read else NEVER)
         except Gone as gone:
             self._processes.pause()
             self._registered = NEVER
             raise gone.args[0] from None
-        return Answers(self.ask.uuid, pace, values, info, fixed, self._clock.monotonic() - began)
+        return Answers(self.ask.uuid, pace, values, self._clock.monotonic() - began)
 
-    def _identify(self) -> bool:
-        """Learn who is at this index; tells whether it is another than before."""
+    def _identify(self) -> None:
+        """Learn who is at this index, and forget who was there before."""
         try:
             uuid = str(self.ask.ask(self.index, "nvmlDeviceGetUUID"))
         except Unreadable as error:
             raise Gone(error) from None
         if uuid == self.ask.uuid:
-            return False
-        self.ask.uuid, self._registered, self._known, self._layout = uuid, NEVER, {}, None
+            return
+        self.ask.uuid, self._registered, self._layout = uuid, NEVER, None
+        self.info, self.fixed, self._known = {}, {}, {}
         for part in (self.ask, self._processes, self._mig, self._gpm):
             part.forget()
-        return True
 
     def _values(self, pace: Pace) -> Values:
         self.ask.begin()
