@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from gputally.counted import CallTime, Counters
 from gputally.lanes import Lane
@@ -14,6 +15,10 @@ from gputally.sources.nvml_codes import Meaning, meaning, state_of
 from gputally.sources.nvml_driver import Driver
 from gputally.sources.nvml_events import Events
 from gputally.sources.nvml_gpu import Answers, Gpu
+from gputally.sources.nvml_seats import Choice as Choice
+from gputally.sources.nvml_seats import Seat, bare
+
+log = logging.getLogger(__name__)
 
 FIRST_RETURN, LAST_RETURN = 6, 60
 """Intervals after which a GPU that failed is asked again: at first, and in the end."""
@@ -21,40 +26,11 @@ COUNT_EVERY = 12
 """Intervals after which GPUs are counted, and say who they are, even if nothing happened."""
 REST = 4.0
 """A GPU whose interval reading was slow is let alone for so many times as long."""
+DENIED = (
+    "GPU %d (%s): no permission for %s; what they tell is missing"
+    " (MIG in a container needs NVIDIA_MIG_MONITOR_DEVICES=all)"
+)
 COUNTED = frozenset(row.name for row in fields(Counters))
-
-
-class Choice:
-    """Which GPUs are wanted: all, or some by index and some by uuid."""
-
-    def __init__(self, gpus: tuple[str, ...] = ()) -> None:
-        self.all = not gpus
-        self.indexes = frozenset(int(g) for g in gpus if g.isdigit())
-        self.uuids = frozenset(g for g in gpus if not g.isdigit())
-
-    def untouched(self, index: int) -> bool:
-        """A GPU that need not even be asked who it is."""
-        return not self.all and not self.uuids and index not in self.indexes
-
-    def wanted(self, index: int, uuid: str) -> bool:
-        """A GPU that is to be read."""
-        return self.all or index in self.indexes or uuid in self.uuids
-
-
-@dataclass
-class Seat:
-    """An index on the bus: its lane, its GPU, what was last known of it."""
-
-    lane: Lane
-    gpu: Gpu
-    device: Device
-    reading: asyncio.Task[Answers] | None = None
-    identify: bool = True
-    code: int | None = None
-    """With what it last failed; None while it answers."""
-    pause: float = 0.0
-    not_before: float = 0.0
-    gauges_not_before: float = 0.0
 
 
 class NvmlSource:
@@ -174,7 +150,7 @@ class NvmlSource:
             seat = self._seats.pop(index)
             seat.lane.end()
             if seat.device.uuid:
-                self._missing[seat.device.uuid] = _bare(seat.device, State.LOST)
+                self._missing[seat.device.uuid] = bare(seat.device, State.LOST)
 
     def _ask(self, seat: Seat, pace: Pace, now: float) -> None:
         if seat.reading is not None or seat.lane.busy or now < seat.not_before:
@@ -205,7 +181,9 @@ class NvmlSource:
             seat.code, seat.pause, seat.not_before = None, 0.0, 0.0
             if answers.pace is Pace.INTERVAL:
                 seat.gauges_not_before = now + REST * answers.took
-            seat.device = self._device(seat, answers)
+            denied, seat.device = seat.device.denied, self._device(seat, answers)
+            if set(seat.device.denied) - set(denied):
+                log.warning(DENIED, seat.device.index, seat.device.uuid, ", ".join(seat.device.denied))
         if seat.lane.busy:
             return Losses()
         for call, time in seat.gpu.ask.times().items():
@@ -235,7 +213,7 @@ class NvmlSource:
         if before.uuid == uuid:
             return before
         if before.uuid:
-            self._missing[before.uuid] = _bare(before, State.LOST)
+            self._missing[before.uuid] = bare(before, State.LOST)
         info = DeviceInfo(**self.driver.versions, **seat.gpu.info)
         return Device(uuid=uuid, index=before.index, info=info)
 
@@ -265,7 +243,7 @@ class NvmlSource:
             seat.pause = min(max(2 * seat.pause, FIRST_RETURN * self._interval), LAST_RETURN * self._interval)
             seat.not_before = now + seat.pause
         seat.identify = True
-        seat.device = _bare(self._seated(seat, seat.gpu.ask.uuid), state)
+        seat.device = bare(self._seated(seat, seat.gpu.ask.uuid), state)
 
     def _shown(self) -> list[Seat]:
         """Seats whose GPU is wanted; of two seats that claim one GPU, the one that hangs in it."""
@@ -286,15 +264,3 @@ class NvmlSource:
             replace(device, xids=xids) if (xids := self._events.xids(device.uuid)) else device
             for device in devices
         )
-
-
-def _bare(device: Device, state: State) -> Device:
-    """What is left of a GPU that does not answer: its name, how it is, and what it had counted."""
-    return Device(
-        uuid=device.uuid,
-        index=device.index,
-        info=device.info,
-        state=state,
-        epoch=device.epoch,
-        counters=device.counters,
-    )
