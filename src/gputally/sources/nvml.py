@@ -16,7 +16,7 @@ from gputally.sources.nvml_driver import Driver
 from gputally.sources.nvml_events import Events
 from gputally.sources.nvml_gpu import Answers, Gpu
 from gputally.sources.nvml_seats import Choice as Choice
-from gputally.sources.nvml_seats import Seat, bare
+from gputally.sources.nvml_seats import Seat, bare, updated
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,8 @@ class NvmlSource:
         await self._enumerate(now)
         for seat in self._seats.values():
             self._ask(seat, pace, now)
-        pending = [task for task in (self._events.ask(), *(s.reading for s in self._seats.values())) if task]
+        waits = self._events.ask() if pace is Pace.INTERVAL else None
+        pending = [task for task in (waits, *(seat.reading for seat in self._seats.values())) if task]
         if pending:
             await asyncio.wait(pending, timeout=self._patience)
         losses = [self._take(seat, now) for seat in self._seats.values()]
@@ -205,7 +206,7 @@ class NvmlSource:
                 counters=counters,
                 **(seat.gpu.fixed | gauges),
             )
-        return replace(before, state=State.OK, epoch=epoch, **values)
+        return updated(before, values | {"state": State.OK, "epoch": epoch})
 
     def _seated(self, seat: Seat, uuid: str) -> Device:
         """What is known of the GPU with that uuid in that seat; who sat there before is elsewhere or lost."""

@@ -16,7 +16,7 @@ from gputally.sources.nvml_codes import Meaning, meaning
 
 log = logging.getLogger(__name__)
 
-WAIT_MS = 10
+WAIT_MS = 1
 """How long one question waits; what happens between two questions is kept by the driver."""
 DEADLINE = 5.0
 WAIT, FREE = "nvmlEventSetWait", "nvmlEventSetFree"
