@@ -33,18 +33,7 @@ LINE = (
     ("__main__",),
 )
 PLACE = {name: place for place, names in enumerate(LINE) for name in names}
-CORE = (
-    "counted",
-    "model",
-    "lanes",
-    "collect",
-    "attribute",
-    "tally",
-    "process_book",
-    "ledger",
-    "loop",
-    "metrics",
-)
+CORE = ("model", "lanes", "collect", "attribute", "tally", "process_book", "ledger", "loop", "metrics")
 
 
 def part(module: str) -> str:

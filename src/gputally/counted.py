@@ -54,3 +54,13 @@ class Losses:
             samples.update(part.samples)
             errors.update(part.nvml_errors)
         return Losses(samples, errors)
+
+
+@dataclass(frozen=True)
+class SelfUsage:
+    """What the exporter itself uses."""
+
+    cpu_seconds: float | None = None
+    resident_bytes: int | None = None
+    open_fds: int | None = None
+    threads: int | None = None

@@ -8,6 +8,7 @@ from enum import Enum
 
 from gputally.counted import CallTime, Counters, Xid
 from gputally.counted import Losses as Losses
+from gputally.counted import SelfUsage as SelfUsage
 
 
 class Unreadable(Exception):
@@ -258,16 +259,6 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class SelfUsage:
-    """What the exporter itself uses."""
-
-    cpu_seconds: float | None = None
-    resident_bytes: int | None = None
-    open_fds: int | None = None
-    threads: int | None = None
-
-
-@dataclass(frozen=True)
 class Snapshot:
     """One view of the node at one moment."""
 
@@ -286,4 +277,4 @@ class Snapshot:
     stuck: Mapping[str, int] = field(default_factory=dict)
     losses: Losses = field(default_factory=Losses)
     calls: Mapping[str, CallTime] = field(default_factory=dict)
-    self_usage: SelfUsage = SelfUsage()
+    self_usage: SelfUsage = SelfUsage()  # noqa: RUF009  it is frozen

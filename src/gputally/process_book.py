@@ -56,7 +56,6 @@ class ProcessBook:
                 held[key.pid],
                 busy_us,
                 present[key].started_at,
-                **_engines(device, key.pid),
             )
             for key, busy_us in named.items()
         ]
@@ -93,12 +92,3 @@ class ProcessBook:
 
     def _is_old(self, process: Process, now: float) -> bool:
         return process.started_at is None or now - process.started_at >= self._rules.min_age
-
-
-def _engines(device: Device, pid: int) -> dict[str, float | None]:
-    """What a process took of memory bandwidth and codecs in the newest samples; idle is 0, unknown None."""
-    if device.activities is None:
-        return {}
-    done = next((activity for activity in device.activities if activity.pid == pid), None)
-    parts = ("memory", "encoder", "decoder")
-    return {f"{part}_utilization_ratio": getattr(done, f"{part}_ratio") if done else 0.0 for part in parts}

@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 GRACE = 2.0
 """Seconds that answers under way, and then the hardware, are given when the process ends."""
+DOOM_EVERY = 1.0
 SHOW_FROM = (1_000.0, 1_800_000_000.0)
 """Where `show` starts the clocks of the simulated machine, so that the same seed shows the same bytes."""
 
@@ -54,21 +55,17 @@ async def serve(config: Config) -> bool:
     nvml = _nvml(config, machine, patience=min(config.tick / 2, 0.5))
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _yield_or_resume(nvml, config.nvml_yield))
     collector = Collector(machine, (nvml,))
-
-    def publish(tally: Tally) -> None:
-        site.publish(tally)
-        if nvml.doomed():
-            stop.set()
-
+    watching = asyncio.ensure_future(_end_when_doomed(nvml, stop))
     await loop.run(
         machine.clock,
         collector,
         _ledger(config, machine),
-        publish,
+        site.publish,
         tick=config.tick,
         interval=config.interval,
         stop=stop,
     )
+    watching.cancel()
     doom = nvml.doomed()
     if doom:
         log.error("ending so that a restart can mend it: %s", doom)
@@ -133,6 +130,14 @@ def _nvml(config: Config, machine: Machine, patience: float) -> NvmlSource:
         grace=config.nvml_grace,
         pcie_throughput=config.nvml_pcie_throughput,
     )
+
+
+async def _end_when_doomed(nvml: NvmlSource, stop: asyncio.Event) -> None:
+    """Stop once nothing but a restart brings the GPUs back."""
+    while not stop.is_set():
+        await asyncio.sleep(DOOM_EVERY)
+        if nvml.doomed():
+            stop.set()
 
 
 def _yield_or_resume(nvml: NvmlSource, seconds: float) -> Callable[[], None]:

@@ -47,9 +47,6 @@ class ProcessUse:
     memory_used_bytes: int | None = None
     sm_busy_us: int | None = None
     start_time_seconds: float | None = None
-    memory_utilization_ratio: float | None = None
-    encoder_utilization_ratio: float | None = None
-    decoder_utilization_ratio: float | None = None
 
 
 @dataclass(frozen=True)

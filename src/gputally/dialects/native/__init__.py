@@ -1,5 +1,6 @@
 """gputally's own names: base units, one meaning per family, `sum()` always right."""
 
+from gputally.dialects.native.engines import ENGINE_METRICS
 from gputally.dialects.native.exporter import BARE_METRICS, EXPORTER_METRICS
 from gputally.dialects.native.gpu import GPU_METRICS
 from gputally.dialects.native.hardware import HARDWARE_METRICS
@@ -15,6 +16,7 @@ METRICS = (
     + MIG_METRICS
     + WORKLOAD_METRICS
     + PROCESS_METRICS
+    + ENGINE_METRICS
 )
 
 __all__ = ["BARE_METRICS", "METRICS"]
