@@ -11,6 +11,7 @@ SRC = Path(__file__).parent.parent / "src" / "gputally"
 
 LINE = (
     ("",),
+    ("counted",),
     ("model",),
     ("lanes",),
     ("machine",),

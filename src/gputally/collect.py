@@ -71,6 +71,7 @@ class Collector:
             health=tuple(self._health.values()),
             stuck={lane: stuck for reading in readings for lane, stuck in reading.stuck.items()},
             losses=Losses.sum(reading.losses for reading in readings),
+            calls={call: time for reading in readings for call, time in reading.calls.items()},
             self_usage=self._machine.self_usage() if pace is Pace.INTERVAL else Snapshot.self_usage,
         )
 
@@ -89,7 +90,7 @@ class Collector:
         try:
             reading = await source.read(pace)
         except Unreadable as error:
-            self._note(Health(source.name, up=False, reason=str(error)), began)
+            self._note(Health(source.name, up=False, reason=str(error), code=error.code), began)
             return Reading()
         self._note(Health(source.name, up=True), began)
         return reading

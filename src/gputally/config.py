@@ -45,6 +45,9 @@ class Config:
     gpus: tuple[str, ...]
     nvml_library: str | None
     nvml_deadline: float
+    nvml_grace: float
+    nvml_yield: float
+    nvml_pcie_throughput: bool
     proc_root: str | None
     simulated_seed: int
     simulated_sampler: Sampler
@@ -147,6 +150,28 @@ SETTINGS = (
         within(0.1, 60),
         "DURATION",
         "How long a GPU may take to answer before it counts as hung.",
+    ),
+    Setting(
+        "nvml.grace",
+        "1m",
+        within(0, 86_400),
+        "DURATION",
+        "How long to go on when only a restart can bring the GPUs back (the driver was replaced under its"
+        " library, or our access was taken away) before ending with code 78; 0s to go on for ever.",
+    ),
+    Setting(
+        "nvml.yield",
+        "10m",
+        within(1, 86_400),
+        "DURATION",
+        "How long all GPUs are let go of at SIGUSR2, so that they can be reset; a second SIGUSR2 ends it.",
+    ),
+    Setting(
+        "nvml.pcie-throughput",
+        "off",
+        switch,
+        "on|off",
+        "PCIe traffic of the moment too, which costs 40 ms per GPU and interval.",
     ),
     Setting(
         "proc.root",

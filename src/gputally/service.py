@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -46,12 +46,13 @@ log = logging.getLogger(__name__)
 
 GRACE = 2.0
 """Seconds that answers under way, and then the hardware, are given when the process ends."""
+DOOM_EVERY = 1.0
 SHOW_FROM = (1_000.0, 1_800_000_000.0)
 """Where `show` starts the clocks of the simulated machine, so that the same seed shows the same bytes."""
 
 
-async def serve(config: Config) -> None:
-    """Collect and answer scrapes until SIGTERM or SIGINT."""
+async def serve(config: Config) -> bool:
+    """Collect and answer scrapes until SIGTERM or SIGINT; False if only a restart can bring GPUs back."""
     _allow_more_descriptors()
     machine = open_machine(config, live=True)
     keeper = _keeper(config, machine)
@@ -65,7 +66,10 @@ async def serve(config: Config) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    collector = _collector(config, machine, patience=min(config.tick / 2, 0.5))
+    nvml = _nvml(config, machine, patience=min(config.tick / 2, 0.5))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _yield_or_resume(nvml, config.nvml_yield))
+    collector = _collector(config, machine, nvml)
+    watching = asyncio.ensure_future(_end_when_doomed(nvml, stop))
     await loop.run(
         machine.clock,
         collector,
@@ -75,11 +79,16 @@ async def serve(config: Config) -> None:
         interval=config.interval,
         stop=stop,
     )
+    watching.cancel()
+    doom = nvml.doomed()
+    if doom:
+        log.error("ending so that a restart can mend it: %s", doom)
     log.info("ending")
     await _end(server.stop(GRACE))
     if keeper is not None:
         await _end(keeper.save(ledger))
     await _end(collector.close())
+    return doom is None
 
 
 async def show(config: Config) -> bool:
@@ -102,7 +111,7 @@ async def record(config: Config, folder: Path) -> list[Path]:
 async def explain(config: Config, pid: int) -> bool:
     """Say how a process was traced; tells whether it was."""
     machine = open_machine(config, live=False)
-    collector = _collector(config, machine, patience=max(config.nvml_deadline, 10.0))
+    collector = _collector(config, machine, _nvml(config, machine, max(config.nvml_deadline, 10.0)))
     await collector.collect(Pace.INTERVAL)
     await machine.clock.until(machine.clock.monotonic() + config.tick)
     snapshot = await collector.collect(Pace.INTERVAL)
@@ -137,7 +146,7 @@ def open_machine(config: Config, *, live: bool) -> Machine:
 
 async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]:
     """Two ticks, the least from which activity can be told; the second is published."""
-    collector = _collector(config, machine, patience=max(config.nvml_deadline, 10.0))
+    collector = _collector(config, machine, _nvml(config, machine, max(config.nvml_deadline, 10.0)))
     ledger, site = _ledger(config, machine, scraped=False), _site(config, machine)
     await loop.once(collector, ledger, Pace.INTERVAL)
     await machine.clock.until(machine.clock.monotonic() + config.tick)
@@ -148,9 +157,36 @@ async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]
     return tally, site
 
 
-def _collector(config: Config, machine: Machine, patience: float) -> Collector:
-    nvml = NvmlSource(machine, Choice(config.gpus), deadline=config.nvml_deadline, patience=patience)
+def _collector(config: Config, machine: Machine, nvml: NvmlSource) -> Collector:
     return Collector(machine, (nvml,), *_owners(config, machine))
+
+
+def _nvml(config: Config, machine: Machine, patience: float) -> NvmlSource:
+    return NvmlSource(
+        machine,
+        Choice(config.gpus),
+        interval=config.interval,
+        deadline=config.nvml_deadline,
+        patience=patience,
+        grace=config.nvml_grace,
+        pcie_throughput=config.nvml_pcie_throughput,
+    )
+
+
+async def _end_when_doomed(nvml: NvmlSource, stop: asyncio.Event) -> None:
+    """Stop once nothing but a restart brings the GPUs back."""
+    while not stop.is_set():
+        await asyncio.sleep(DOOM_EVERY)
+        if nvml.doomed():
+            stop.set()
+
+
+def _yield_or_resume(nvml: NvmlSource, seconds: float) -> Callable[[], None]:
+    def turn() -> None:
+        log.info("SIGUSR2: %s", "taking up the GPUs again" if nvml.resting else "letting go of the GPUs")
+        nvml.rest(None if nvml.resting else seconds)
+
+    return turn
 
 
 def _owners(config: Config, machine: Machine) -> tuple[list[Resolver], list[Watcher]]:

@@ -15,6 +15,8 @@ from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadabl
 NOT_SUPPORTED = 3
 ANY_ARGUMENTS = ("nvmlDeviceGetProcessUtilization",)
 """Calls whose argument only says how much of the answer is already known."""
+TOLD_ONCE = ("nvmlEventSetWait",)
+"""Calls that tell what happened since they were last asked: of each tick, to the first who asks."""
 
 
 class BadRecording(Exception):
@@ -22,8 +24,9 @@ class BadRecording(Exception):
 
 
 def question(call: str, args: Sequence[Any]) -> str:
-    """A call as it is written in a recording."""
-    return call if not args or call in ANY_ARGUMENTS else f"{call}({', '.join(map(str, args))})"
+    """A call as it is written in a recording; lists of what is wanted are left out, answers name it."""
+    named = [] if call in (*ANY_ARGUMENTS, *TOLD_ONCE) else [a for a in args if not isinstance(a, list)]
+    return f"{call}({', '.join(map(str, named))})" if named else call
 
 
 class RecordedClock:
@@ -61,6 +64,7 @@ class RecordedMachine:
         self._frames = _frames(Path(folder))
         self.clock = RecordedClock([(f["monotonic"], f["time"]) for f in self._frames], paced)
         self._watched: set[ProcessKey] = set()
+        self._told = -1
 
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
         """The answer of this tick; what was not recorded is not supported."""
@@ -71,7 +75,11 @@ class RecordedMachine:
         )
         if isinstance(answer, dict) and "error" in answer:
             raise Unreadable(f"{call}: {answer.get('reason', 'error')}", answer["error"])
-        return answer
+        return self._once(answer) if call in TOLD_ONCE else answer
+
+    def _once(self, answer: Any) -> Any:
+        told, self._told = self._told, self.clock.tick
+        return [] if told == self.clock.tick else answer
 
     def process(self, pid: int) -> Process | None:
         """The process as it was at this tick."""
