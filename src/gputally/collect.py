@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from gputally.machine import Machine
 from gputally.model import (
+    PENDING,
+    UNNAMED,
     Device,
     Health,
     Losses,
@@ -21,6 +23,7 @@ from gputally.model import (
     Unreadable,
 )
 from gputally.owners import OWNERS, Resolver, resolve
+from gputally.owners.outside import Outside
 from gputally.sources import Source
 
 log = logging.getLogger(__name__)
@@ -33,16 +36,29 @@ class Collector:
     """Asks everyone, and remembers which processes it has already seen."""
 
     def __init__(
-        self, machine: Machine, sources: Sequence[Source], resolvers: Sequence[Resolver] = OWNERS
+        self,
+        machine: Machine,
+        sources: Sequence[Source],
+        resolvers: Sequence[Resolver] = OWNERS,
+        outside: Outside | None = None,
     ) -> None:
         self._machine = machine
         self._sources = sources
-        self._resolvers = resolvers
+        self._outside = Outside() if outside is None else outside
+        self._resolvers = (*resolvers, self._outside)
         self._health: dict[str, Health] = {}
         self._known: dict[int, Process] = {}
         self._owners: dict[ProcessKey, Owner] = {}
         self._states: dict[str, State] = {}
         self._departed: dict[ProcessKey, tuple[Process, float]] = {}
+        self._nameless: dict[ProcessKey, Process] = {}
+
+    async def start(self, *, once: bool = False) -> None:
+        """Begin to ask those outside who name owners; `once` = ask them now, and never again."""
+        if once:
+            await self._outside.refresh()
+        else:
+            self._outside.start()
 
     async def collect(self, pace: Pace) -> Snapshot:
         """The node as it is now."""
@@ -51,20 +67,26 @@ class Collector:
         devices = tuple(device for reading in readings for device in reading.devices)
         self._log_states(devices)
         processes = self._processes(devices, now)
+        owners = {p.key: self._owners[p.key] for p in processes.values()}
+        if pace is Pace.INTERVAL:
+            self._outside.look(devices, processes, owners)
         return Snapshot(
             monotonic=now,
             time=self._machine.clock.time(),
             devices=devices,
             processes=processes,
-            owners={p.key: self._owners[p.key] for p in processes.values()},
-            health=tuple(self._health.values()),
+            owners=owners,
+            details=self._outside.details,
+            grants=self._outside.grants,
+            health=(*self._health.values(), *self._outside.health()),
             stuck={lane: stuck for reading in readings for lane, stuck in reading.stuck.items()},
-            losses=Losses.sum(reading.losses for reading in readings),
+            losses=Losses.sum([*(reading.losses for reading in readings), self._outside.losses()]),
             self_usage=self._machine.self_usage() if pace is Pace.INTERVAL else Snapshot.self_usage,
         )
 
     async def close(self) -> None:
-        """Let go of the hardware."""
+        """Ask nobody any more, and let go of the hardware."""
+        await self._outside.stop()
         for source in self._sources:
             await source.close()
         self._machine.close()
@@ -112,10 +134,22 @@ class Collector:
             process = self._machine.process(pid)
             if process is not None:
                 self._known[pid] = process
-                self._owners[process.key] = resolve(self._resolvers, process)
+                self._resolve(process)
+        for process in list(self._nameless.values()):
+            self._resolve(process)
+        if self._nameless:
+            self._outside.hurry()
         self._forget(now)
         departed = {p.key.pid: p for p, _ in self._departed.values() if p.key.pid in named}
         return departed | {pid: p for pid, p in self._known.items() if pid in named}
+
+    def _resolve(self, process: Process) -> None:
+        """Say whose it is; who has no name yet is asked about again at the next tick."""
+        owner = self._owners[process.key] = resolve(self._resolvers, process)
+        if owner in (PENDING, UNNAMED):
+            self._nameless[process.key] = process
+        else:
+            self._nameless.pop(process.key, None)
 
     def _depart(self, key: ProcessKey, now: float) -> None:
         process = self._known.get(key.pid)
@@ -127,3 +161,4 @@ class Collector:
         for key in [k for k, (_, at) in self._departed.items() if now - at > DEPARTED_FOR]:
             del self._departed[key]
             del self._owners[key]
+            self._nameless.pop(key, None)

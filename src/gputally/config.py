@@ -10,7 +10,23 @@ from typing import Any
 
 from gputally.dialects import DIALECTS
 from gputally.machine.simulation.samplers import Sampler
-from gputally.parse import address, count, dialects, gpus, machine, one_of, path, switch, url_path, within
+from gputally.owners.discovery import SECRETS
+from gputally.parse import (
+    address,
+    api,
+    count,
+    dialects,
+    folder,
+    gpus,
+    machine,
+    one_of,
+    path,
+    switch,
+    url,
+    url_path,
+    within,
+    words,
+)
 
 
 class Wrong(Exception):
@@ -35,6 +51,21 @@ class Config:
     process_metrics: bool
     process_metrics_min_age: float
     process_metrics_top: int
+    kubernetes: str
+    kubernetes_api: str
+    kubernetes_token_file: str | None
+    kubernetes_ca_file: str | None
+    kubernetes_node: str
+    kubernetes_logs: str
+    kubernetes_pod_labels: tuple[str, ...]
+    kubernetes_pod_annotations: tuple[str, ...]
+    kubelet_root: str | None
+    kubelet_podresources_socket: str | None
+    kubelet_url: str
+    kubelet_insecure: bool
+    cri_socket: str | None
+    docker_socket: str | None
+    podman_socket: str | None
     web_listen_address: str
     web_telemetry_path: str
     log_level: str
@@ -150,6 +181,71 @@ SETTINGS = (
         "N",
         "How many processes of a GPU get series of their own, those with most memory first.",
     ),
+    Setting(
+        "kubernetes",
+        "auto",
+        one_of("off", "auto", "on"),
+        "off|auto|on",
+        "Ask for names of pods and for what was granted to them; auto where a kubelet is found.",
+    ),
+    Setting(
+        "kubernetes.api",
+        "auto",
+        api,
+        "URL|auto|off",
+        "The API server, watched for the pods of this node; auto inside a cluster.",
+    ),
+    Setting(
+        "kubernetes.token-file",
+        f"{SECRETS}/token",
+        path,
+        "PATH",
+        "The token for the API server and the kubelet, read anew for every request.",
+    ),
+    Setting(
+        "kubernetes.ca-file",
+        f"{SECRETS}/ca.crt",
+        path,
+        "PATH",
+        "Who must have signed the certificates of the API server and the kubelet.",
+    ),
+    Setting("kubernetes.node", "", str, "NAME", "This node's name in Kubernetes; empty for $NODE_NAME."),
+    Setting("kubernetes.logs", "/var/log", folder, "DIR", "The folder that holds pods/ and containers/."),
+    Setting(
+        "kubernetes.pod-labels", "", words, "LIST", "Pod labels to show on gputally_workload_info as label_*."
+    ),
+    Setting(
+        "kubernetes.pod-annotations",
+        "",
+        words,
+        "LIST",
+        "Pod annotations to show on gputally_workload_info as annotation_*.",
+    ),
+    Setting("kubelet.root", "", path, "DIR", "The kubelet's folder; empty to read it from its command line."),
+    Setting(
+        "kubelet.podresources-socket",
+        "",
+        path,
+        "PATH",
+        "The pod-resources socket; empty for the one in the kubelet's folder.",
+    ),
+    Setting(
+        "kubelet.url",
+        "",
+        url,
+        "URL",
+        "The kubelet's HTTPS port, such as https://10.0.0.7:10250, to ask for /pods; empty not to ask.",
+    ),
+    Setting("kubelet.insecure", "off", switch, "on|off", "Take any certificate from the kubelet."),
+    Setting(
+        "cri.socket",
+        "",
+        path,
+        "PATH",
+        "The container runtime's socket, to ask for names; whoever may use it is as good as root.",
+    ),
+    Setting("docker.socket", "", path, "PATH", "Docker's socket, to ask for names; as good as root."),
+    Setting("podman.socket", "", path, "PATH", "Podman's socket, to ask for names; as good as its user."),
     Setting("web.listen-address", ":10400", address, "HOST:PORT", "Where to listen for scrapes."),
     Setting("web.telemetry-path", "/metrics", url_path, "PATH", "Path of the metrics."),
     Setting(

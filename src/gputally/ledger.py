@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
 
 from gputally.attribute import GpuShare, Memory, ProcessShare, attribute
-from gputally.model import UNKNOWN, Device, Owner, Snapshot, State
+from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Owner, Snapshot, State
 from gputally.process_book import ProcessBook, ProcessRules
-from gputally.tally import Gpu, Tally, Workload
+from gputally.tally import Gpu, GrantUse, Tally, Workload
 
 MOST_WORKLOADS = 10_000
 
@@ -75,6 +76,7 @@ class Ledger:
             gpus=gpus,
             workloads=self._workloads(snapshot, fresh),
             processes=self._book.rows(snapshot, fresh) if self._book is not None else (),
+            grants=tuple(_grants(snapshot)),
             process_results=_results(snapshot),
             samples_dropped=dict(self._samples_dropped),
             series_dropped=dict(self._series_dropped),
@@ -89,6 +91,8 @@ class Ledger:
         for device in snapshot.devices:
             for pid in _pids(device):
                 key = (_owner(snapshot, pid), device.uuid)
+                if key[0] in (PENDING, UNNAMED):
+                    continue  # a series is born with its labels
                 known = self._work.get(key)
                 if known is not None:
                     known.seen_at = snapshot.monotonic
@@ -184,6 +188,23 @@ def _by_owner(snapshot: Snapshot, fresh: dict[str, Device]) -> dict[tuple[Owner,
         for holder in device.holders or ():
             found.setdefault((_owner(snapshot, holder.pid), uuid), {})[holder.pid] = holder.memory_used_bytes
     return found
+
+
+def _grants(snapshot: Snapshot) -> Iterator[GrantUse]:
+    """Every grant, and every use without one; an init container may use what its pod will have."""
+    if snapshot.grants is None:
+        return
+    indexes = {device.uuid: device.index for device in snapshot.devices}
+    for grant in snapshot.grants:
+        if grant.uuid in indexes:
+            yield GrantUse(grant.owner, indexes[grant.uuid], grant.uuid, grant.mig, granted=True)
+    pods = {(g.owner.namespace, g.owner.pod, g.uuid, g.mig) for g in snapshot.grants}
+    uses = {(_owner(snapshot, h.pid), d.uuid, h.mig) for d in snapshot.devices for h in d.holders or ()}
+    for owner, uuid, mig in sorted(uses, key=lambda use: (use[1], use[2], astuple(use[0]))):
+        pod = (owner.namespace, owner.pod)
+        is_granted = (*pod, uuid, mig) in pods or (*pod, "", "") in pods
+        if owner not in (PENDING, UNNAMED, UNKNOWN) and not is_granted:
+            yield GrantUse(owner, indexes[uuid], uuid, mig, granted=False)
 
 
 def _results(snapshot: Snapshot) -> dict[str, int]:

@@ -16,6 +16,7 @@ from typing import NoReturn
 from gputally import __version__, loop
 from gputally.collect import Collector
 from gputally.config import Config
+from gputally.dialects import DIALECTS, native
 from gputally.ledger import Ledger
 from gputally.machine import Machine
 from gputally.machine.clocks import RealClock, VirtualClock
@@ -26,6 +27,7 @@ from gputally.machine.simulated import FIXED_USAGE, SimulatedMachine
 from gputally.model import Pace
 from gputally.outputs.http import HttpServer
 from gputally.outputs.site import Site
+from gputally.owners.discovery import Places, discover
 from gputally.process_book import ProcessRules
 from gputally.sources.nvml import Choice, NvmlSource
 from gputally.tally import Tally
@@ -52,6 +54,7 @@ async def serve(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     collector = _collector(config, machine, patience=min(config.tick / 2, 0.5))
+    await collector.start()
     await loop.run(
         machine.clock,
         collector,
@@ -72,7 +75,7 @@ async def show(config: Config) -> bool:
     tally, site = await _collect_twice(config, machine)
     sys.stdout.buffer.write(site.body())
     sys.stdout.buffer.flush()
-    return any(health.up for health in tally.snapshot.health)
+    return any(health.up for health in tally.snapshot.health if health.about == "gpus")
 
 
 async def record(config: Config, folder: Path) -> list[Path]:
@@ -102,6 +105,7 @@ async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]
     """Two ticks, the least from which activity can be told; the second is published."""
     collector = _collector(config, machine, patience=max(config.nvml_deadline, 10.0))
     ledger, site = _ledger(config, machine), _site(config, machine)
+    await collector.start(once=True)
     await loop.once(collector, ledger, Pace.INTERVAL)
     await machine.clock.until(machine.clock.monotonic() + config.tick)
     tally = await loop.once(collector, ledger, Pace.INTERVAL)
@@ -113,7 +117,27 @@ async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]
 
 def _collector(config: Config, machine: Machine, patience: float) -> Collector:
     nvml = NvmlSource(machine, Choice(config.gpus), deadline=config.nvml_deadline, patience=patience)
-    return Collector(machine, (nvml,))
+    return Collector(machine, (nvml,), outside=discover(machine, _places(config)))
+
+
+def _places(config: Config) -> Places:
+    return Places(
+        kubernetes=config.kubernetes,
+        kubelet_root=config.kubelet_root or "",
+        podresources_socket=config.kubelet_podresources_socket or "",
+        kubelet_url=config.kubelet_url,
+        kubelet_insecure=config.kubelet_insecure,
+        cri_socket=config.cri_socket or "",
+        docker_socket=config.docker_socket or "",
+        podman_socket=config.podman_socket or "",
+        logs=config.kubernetes_logs,
+        api=config.kubernetes_api,
+        token_file=config.kubernetes_token_file or "",
+        ca_file=config.kubernetes_ca_file or "",
+        node=config.kubernetes_node,
+        labels=config.kubernetes_pod_labels,
+        annotations=config.kubernetes_pod_annotations,
+    )
 
 
 def _ledger(config: Config, machine: Machine) -> Ledger:
@@ -127,7 +151,15 @@ def _ledger(config: Config, machine: Machine) -> Ledger:
 
 
 def _site(config: Config, machine: Machine) -> Site:
-    return Site(machine, dialects=config.dialect, path=config.web_telemetry_path, max_age=config.max_age)
+    rows = native.metrics(config.kubernetes_pod_labels, config.kubernetes_pod_annotations)
+    tables = {**DIALECTS, "native": rows}
+    return Site(
+        machine,
+        dialects=config.dialect,
+        tables=tables,
+        path=config.web_telemetry_path,
+        max_age=config.max_age,
+    )
 
 
 async def _end(step: Coroutine[None, None, None]) -> None:

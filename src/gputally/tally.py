@@ -50,6 +50,17 @@ class ProcessUse:
 
 
 @dataclass(frozen=True)
+class GrantUse:
+    """A device that was granted to an owner, or is used without a grant."""
+
+    owner: Owner
+    gpu: int
+    uuid: str
+    mig: str
+    granted: bool
+
+
+@dataclass(frozen=True)
 class Tally:
     """A snapshot with the totals that belong to it."""
 
@@ -58,6 +69,7 @@ class Tally:
     gpus: tuple[Gpu, ...] = ()
     workloads: tuple[Workload, ...] = ()
     processes: tuple[ProcessUse, ...] = ()
+    grants: tuple[GrantUse, ...] = ()
     process_results: Mapping[str, int] = field(default_factory=dict)
     """How well the processes of this moment could be traced -> how many."""
     samples_dropped: Mapping[str, int] = field(default_factory=dict)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any
 
-from gputally.machine import Gpu
+from gputally.machine import OPEN, Access, Gpu, files, web
 from gputally.machine.clocks import RealClock
 from gputally.machine.nvml import LocalNvml
 from gputally.machine.processes import LocalProcesses
@@ -22,6 +22,7 @@ class LocalMachine:
     def __init__(self, nvml_library: str | None = None, proc_root: str = "/proc") -> None:
         self.clock = RealClock()
         self._nvml = LocalNvml(nvml_library)
+        self._proc_root = proc_root
         self._processes = LocalProcesses(proc_root)
 
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
@@ -35,6 +36,38 @@ class LocalMachine:
     def ended(self) -> Sequence[ProcessKey]:
         """Ask the kernel who went."""
         return self._processes.ended()
+
+    async def rpc(self, socket: str, method: str, request: bytes) -> bytes:
+        """Ask a gRPC server."""
+        from gputally.machine import grpc  # 2.4 MiB that a host without Kubernetes need not carry
+
+        return await grpc.call(socket, method, request)
+
+    def stream(self, socket: str, method: str, request: bytes) -> AsyncIterator[bytes]:
+        """Follow a gRPC stream."""
+        from gputally.machine import grpc
+
+        return grpc.messages(socket, method, request)
+
+    async def get(self, url: str, access: Access = OPEN) -> bytes:
+        """Ask a web server."""
+        return await web.get(url, access)
+
+    def lines(self, url: str, access: Access = OPEN) -> AsyncIterator[bytes]:
+        """Follow a web page."""
+        return web.lines(url, access)
+
+    def folder(self, path: str) -> Mapping[str, str]:
+        """List a folder."""
+        return files.folder(path)
+
+    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+        """Look through /proc; dear, so not to be asked often."""
+        return files.flags(self._proc_root, commands, wanted)
+
+    def variable(self, name: str) -> str:
+        """Look into our own environment."""
+        return os.environ.get(name, "")
 
     def self_usage(self) -> SelfUsage:
         """What this program uses, by its own account in the kernel."""
