@@ -17,22 +17,28 @@ LINE = (
     ("sources",),
     ("owners",),
     ("collect",),
+    ("meter", "apportion", "idle", "intensity", "weights"),
     ("attribute",),
     ("tally",),
+    ("accounts",),
     ("process_book",),
     ("ledger",),
     ("loop",),
     ("metrics",),
     ("dialects",),
     ("outputs",),
-    ("parse", "logs"),
+    ("parse", "logs", "setting"),
+    ("setting_names",),
     ("config",),
     ("service",),
     ("cli",),
     ("__main__",),
 )
 PLACE = {name: place for place, names in enumerate(LINE) for name in names}
-CORE = ("model", "lanes", "collect", "attribute", "tally", "process_book", "ledger", "loop", "metrics")
+CORE = (
+    *("model", "lanes", "collect", "meter", "apportion", "idle", "intensity", "weights", "attribute"),
+    *("tally", "accounts", "process_book", "ledger", "loop", "metrics"),
+)
 
 
 def part(module: str) -> str:

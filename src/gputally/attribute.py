@@ -1,50 +1,79 @@
-"""Shares of one tick: what each GPU used and what each of its processes did; pure."""
+"""Shares of one tick: each GPU's energy divided between its processes, to the microjoule; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from gputally.model import Device, ProcessKey, Snapshot
+from gputally import idle, intensity, meter
+from gputally.apportion import apportion
+from gputally.idle import Floor
+from gputally.intensity import Consumer, Intensity
+from gputally.meter import Meter, Used
+from gputally.model import PENDING, Device, Grant, ProcessKey, Snapshot
+from gputally.weights import Weighed, weigh
 
-SPARE_UJ = 200_000
-CEILING = 1.5
-"""A counter that ran more than this many times faster than the power limit allows is not believed."""
-
-
-@dataclass(frozen=True)
-class Base:
-    """Where a GPU's energy counter stood when it was last read."""
-
-    energy_uj: int | None
-    read_at: float
+SAMPLES_COVER = 12.0
+"""Seconds that the driver's ring of activity samples surely reaches back."""
 
 
 @dataclass(frozen=True)
-class Memory:
-    """What one tick hands to the next."""
+class Rules:
+    """What the operator chose."""
 
-    bases: Mapping[str, Base] = field(default_factory=dict)
+    idle_policy: str = "none"
+    """Who pays for idle power: none (the GPU itself), equal (holders of a context) or allocation (grants)."""
+    idle_watts: float | None = None
+    learned_intensity: bool = True
 
 
 @dataclass(frozen=True)
-class GpuShare:
-    """What a GPU used since its base; claimed, or set aside because the counter cannot be believed."""
+class GpuMemory:
+    """What a GPU's tick hands to its next."""
 
-    uuid: str
-    energy_uj: int = 0
-    discarded_uj: int = 0
-    resets: int = 0
-    activity_seconds: float | None = None
+    meter: Meter
+    floor: Floor = Floor()
+    intensity: Intensity = Intensity()
+    owed: Mapping[ProcessKey | None, float] = field(default_factory=dict)
+
+
+Memory = Mapping[str, GpuMemory]
 
 
 @dataclass(frozen=True)
 class ProcessShare:
-    """What a process did on a GPU; `key` is None where the process could not be read."""
+    """What a process did on a GPU, and what it is charged."""
 
-    key: ProcessKey | None
+    key: ProcessKey
     uuid: str
-    busy_us: int
+    mig: str = ""
+    busy_us: int | None = None
+    energy_uj: int = 0
+    estimated_uj: int = 0
+    """The part of it that was divided between several active processes."""
+    idle_uj: int = 0
+
+
+@dataclass(frozen=True)
+class GrantShare:
+    """Idle energy charged to a grant, whether or not anybody uses it."""
+
+    grant: Grant
+    idle_uj: int
+
+
+@dataclass(frozen=True)
+class GpuShare:
+    """What a GPU used, and the part of it that no process is charged."""
+
+    uuid: str
+    used: Used = Used()
+    idle_uj: int = 0
+    unattributed_uj: Mapping[str, int] = field(default_factory=dict)
+    activity_seconds: float | None = None
+    idle_watts: float | None = None
+    idle_source: str = "unknown"
+    trust: float | None = None
 
 
 @dataclass(frozen=True)
@@ -53,52 +82,178 @@ class Shares:
 
     gpus: tuple[GpuShare, ...] = ()
     processes: tuple[ProcessShare, ...] = ()
+    grants: tuple[GrantShare, ...] = ()
 
 
-def attribute(now: Snapshot, memory: Memory) -> tuple[Shares, Memory]:
-    """Shares since the memory was made; a GPU that was not read anew has none."""
-    read = [d for d in now.devices if d.read_at is not None and _is_new(d, memory)]
-    shares = Shares(
-        gpus=tuple(_gpu(device, memory.bases.get(device.uuid)) for device in read),
-        processes=tuple(share for device in read for share in _processes(device, now)),
-    )
-    bases = {d.uuid: _base(d, memory.bases.get(d.uuid)) for d in read}
-    return shares, Memory({**memory.bases, **bases})
+def attribute(now: Snapshot, memory: Memory, rules: Rules = Rules()) -> tuple[Shares, Memory]:
+    """Shares since the memory was made; a GPU that was not read anew has none.
+
+    Devices are read each in its own time, so what was before is in the memory, not in a snapshot before.
+    """
+    gpus: list[GpuShare] = []
+    processes: list[ProcessShare] = []
+    grants: list[GrantShare] = []
+    after = dict(memory)
+    for device in now.devices:
+        known = memory.get(device.uuid)
+        if device.read_at is None or (known is not None and known.meter.read_at >= device.read_at):
+            continue
+        if known is None:
+            after[device.uuid] = GpuMemory(meter.start(device))
+            gpus.append(_nothing(device, after[device.uuid], rules))
+            continue
+        tick = _Tick(device, now, known, rules)
+        after[device.uuid] = tick.after
+        gpus.append(tick.gpu)
+        processes += tick.processes
+        grants += tick.grants
+    return Shares(tuple(gpus), tuple(processes), tuple(grants)), after
 
 
-def _is_new(device: Device, memory: Memory) -> bool:
-    base = memory.bases.get(device.uuid)
-    return base is None or base.read_at != device.read_at
+class _Tick:
+    """One GPU's tick, worked out step by step."""
+
+    def __init__(self, device: Device, now: Snapshot, memory: GpuMemory, rules: Rules) -> None:
+        self._device, self._now, self._rules = device, now, rules
+        self._unattributed: dict[str, int] = {}
+        self._charges: dict[tuple[ProcessKey, str], ProcessShare] = {}
+        self.grants: list[GrantShare] = []
+        used, after = meter.read(device, memory.meter)
+        weighed = weigh(device, now)
+        watts, source = _idle_watts(memory.floor, rules)
+        idle_uj = min(used.energy_uj, round((watts or 0.0) * used.seconds * 1e6))
+        dynamic_uj = used.energy_uj - idle_uj
+        learned = self._learn(memory.intensity, weighed, dynamic_uj, used)
+        owed = self._charge(dynamic_uj, weighed, learned, used, memory.owed)
+        left_uj = self._charge_idle(idle_uj, weighed)
+        self._busy(weighed)
+        self.processes = list(self._charges.values())
+        floor = idle.learn(memory.floor, after.read_at, weighed.empty, used.energy_uj, used.seconds)
+        self.after = GpuMemory(after, floor, learned, owed)
+        self.gpu = GpuShare(
+            device.uuid,
+            used,
+            left_uj,
+            self._unattributed,
+            device.activity_seconds,
+            watts,
+            source,
+            learned.trust if rules.learned_intensity else None,
+        )
+
+    def _learn(self, before: Intensity, weighed: Weighed, dynamic_uj: int, used: Used) -> Intensity:
+        """Only a tick whose activity and energy belong together teaches anything."""
+        fit = not (used.relaid or used.discarded_uj or used.resets or weighed.unknown or used.integrated)
+        if not self._rules.learned_intensity or not weighed.busy or not fit:
+            return before
+        busy: dict[Consumer, float] = {}
+        for key, _, busy_us in weighed.busy:
+            consumer = self._consumer(key)
+            busy[consumer] = busy.get(consumer, 0.0) + busy_us / 1e6
+        return intensity.learn(before, busy, dynamic_uj / 1e6, used.seconds)
+
+    def _consumer(self, key: ProcessKey) -> Consumer:
+        owner = self._now.owners.get(key, PENDING)
+        return key if owner is PENDING else owner
+
+    def _charge(
+        self,
+        dynamic_uj: int,
+        weighed: Weighed,
+        learned: Intensity,
+        used: Used,
+        owed: Mapping[ProcessKey | None, float],
+    ) -> Mapping[ProcessKey | None, float]:
+        """Divide the energy above idle; what cannot be divided gets the reason why."""
+        if used.relaid:
+            return self._unattribute("mig_change", dynamic_uj, owed)
+        if self._now.host_pid == "no":
+            return self._unattribute("no_host_pid", dynamic_uj, owed)
+        gap_uj = round(dynamic_uj * max(0.0, 1 - SAMPLES_COVER / used.seconds)) if used.seconds > 0 else 0
+        if gap_uj:
+            self._unattribute("gap", gap_uj, owed)
+            dynamic_uj -= gap_uj
+        if weighed.unknown and not weighed.parts:
+            return self._unattribute("unknown_process", dynamic_uj, owed)
+        if not weighed.parts:
+            return self._unattribute("no_process", dynamic_uj, owed)
+        weights: list[tuple[ProcessKey | None, int]] = [
+            (part.key, max(1, round(part.weight * self._intensity(learned, weighed, part.key))))
+            for part in weighed.parts
+        ]
+        if weighed.unknown:
+            weights.append((None, max(1, round(weighed.unknown * self._intensity(learned, weighed, None)))))
+        parts, carried = apportion(dynamic_uj, weights, owed)
+        divided = len(weights) > 1
+        for place, part_uj in enumerate(parts):
+            if place == len(weighed.parts):
+                self._unattribute("unknown_process", part_uj, owed)
+                continue
+            part = weighed.parts[place]
+            share = self._share(part.key, part.mig)
+            self._charges[part.key, part.mig] = replace(
+                share,
+                energy_uj=share.energy_uj + part_uj,
+                estimated_uj=share.estimated_uj + (part_uj if divided else 0),
+            )
+        return carried
+
+    def _intensity(self, learned: Intensity, weighed: Weighed, key: ProcessKey | None) -> float:
+        """Milliwatts of a busy second; the same for all where activity says nothing."""
+        if weighed.by != "activity" or not learned.mean_watts:
+            return 1.0
+        return 1e3 * (learned.mean_watts if key is None else learned.weight(self._consumer(key)))
+
+    def _charge_idle(self, idle_uj: int, weighed: Weighed) -> int:
+        """Divide the idle energy as the policy says; tells what stays with the GPU."""
+        if self._rules.idle_policy == "equal" and weighed.holders and self._now.host_pid != "no":
+            parts, _ = apportion(idle_uj, [(holder, 1) for holder in weighed.holders], {})
+            for (key, mig), part_uj in zip(weighed.holders, parts, strict=True):
+                share = self._share(key, mig)
+                self._charges[key, mig] = replace(share, idle_uj=share.idle_uj + part_uj)
+            return 0
+        if self._rules.idle_policy == "allocation":
+            return idle_uj - self._charge_grants(idle_uj)
+        return idle_uj
+
+    def _charge_grants(self, idle_uj: int) -> int:
+        grants = [g for g in self._now.grants or () if g.uuid == self._device.uuid]
+        if not grants:
+            return 0
+        slices = {i.uuid: i.slices or 0 for i in self._device.instances or ()}
+        whole = self._device.slices or 0
+        weights = [(n, slices.get(g.mig, 0) if g.mig else 1) for n, g in enumerate(grants)]
+        granted = sum(weight for _, weight in weights)
+        rest = max(0, whole - granted) if self._device.instances is not None else 0
+        if not granted:
+            return 0
+        parts, _ = apportion(idle_uj, [*weights, (len(grants), rest)], {})
+        self.grants += [GrantShare(g, part) for g, part in zip(grants, parts, strict=False)]
+        return sum(parts[: len(grants)])
+
+    def _busy(self, weighed: Weighed) -> None:
+        """Busy time, which is known apart from energy."""
+        for key, mig, busy_us in weighed.busy:
+            share = self._share(key, mig)
+            self._charges[key, mig] = replace(share, busy_us=(share.busy_us or 0) + busy_us)
+
+    def _share(self, key: ProcessKey, mig: str) -> ProcessShare:
+        return self._charges.get((key, mig)) or ProcessShare(key, self._device.uuid, mig)
+
+    def _unattribute(
+        self, reason: str, amount_uj: int, owed: Mapping[ProcessKey | None, float]
+    ) -> Mapping[ProcessKey | None, float]:
+        if amount_uj:
+            self._unattributed[reason] = self._unattributed.get(reason, 0) + amount_uj
+        return owed
 
 
-def _base(device: Device, before: Base | None) -> Base:
-    """A counter that fell silent keeps its mark, so that nothing is lost when it speaks again."""
-    assert device.read_at is not None
-    if device.energy_uj is None and before is not None and before.energy_uj is not None:
-        return Base(before.energy_uj, before.read_at)
-    return Base(device.energy_uj, device.read_at)
+def _idle_watts(floor: Floor, rules: Rules) -> tuple[float | None, str]:
+    if rules.idle_watts is not None:
+        return rules.idle_watts, "configured"
+    return (floor.watts, "learned") if floor.watts is not None else (None, "unknown")
 
 
-def _gpu(device: Device, base: Base | None) -> GpuShare:
-    share = GpuShare(device.uuid, activity_seconds=device.activity_seconds)
-    if base is None or base.energy_uj is None or device.energy_uj is None or device.read_at is None:
-        return share
-    used = device.energy_uj - base.energy_uj
-    if used < 0:
-        return GpuShare(device.uuid, resets=1, activity_seconds=device.activity_seconds)
-    if used > _most(device, device.read_at - base.read_at):
-        return GpuShare(device.uuid, discarded_uj=used, activity_seconds=device.activity_seconds)
-    return GpuShare(device.uuid, energy_uj=used, activity_seconds=device.activity_seconds)
-
-
-def _most(device: Device, seconds: float) -> float:
-    """The most a GPU can have used, by its power limit; no bound where it tells none."""
-    limit = device.power_limit_max_watts or device.power_limit_watts
-    return float("inf") if limit is None else CEILING * limit * seconds * 1e6 + SPARE_UJ
-
-
-def _processes(device: Device, now: Snapshot) -> Iterable[ProcessShare]:
-    for activity in device.activities or ():
-        process = now.processes.get(activity.pid)
-        busy_us = round(activity.sm_ratio * (device.activity_seconds or 0.0) * 1e6)
-        yield ProcessShare(process.key if process else None, device.uuid, busy_us)
+def _nothing(device: Device, memory: GpuMemory, rules: Rules) -> GpuShare:
+    watts, source = _idle_watts(memory.floor, rules)
+    return GpuShare(device.uuid, idle_watts=watts, idle_source=source)

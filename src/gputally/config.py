@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from gputally.dialects import DIALECTS
 from gputally.machine.simulation.samplers import Sampler
-from gputally.owners.discovery import SECRETS
 from gputally.parse import (
     address,
-    api,
     count,
     dialects,
-    folder,
     gpus,
     machine,
     one_of,
     path,
     switch,
-    url,
     url_path,
+    watts,
     within,
-    words,
 )
+from gputally.setting import Setting
+from gputally.setting_names import NAMING
 
 
 class Wrong(Exception):
@@ -41,6 +38,9 @@ class Config:
     interval: float
     tick: float
     retention: float
+    energy_idle_policy: str
+    energy_idle_watts: float | None
+    energy_intensity: str
     gpus: tuple[str, ...]
     nvml_library: str | None
     nvml_deadline: float
@@ -77,27 +77,6 @@ class Config:
         return min(3 * self.interval, 60.0)
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One setting."""
-
-    flag: str
-    default: str
-    read: Callable[[str], Any]
-    shape: str
-    help: str
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that sets it."""
-        return "GPUTALLY_" + re.sub("[.-]", "_", self.flag).upper()
-
-    @property
-    def name(self) -> str:
-        """Its attribute of Config."""
-        return re.sub("[.-]", "_", self.flag)
-
-
 SETTINGS = (
     Setting(
         "machine",
@@ -110,7 +89,7 @@ SETTINGS = (
     Setting(
         "tick",
         "1s",
-        within(0.1, 60),
+        within(0.1, 10),
         "DURATION",
         "How often energy and activity are read; at most the interval.",
     ),
@@ -120,6 +99,27 @@ SETTINGS = (
         within(0, 86_400),
         "DURATION",
         "How long the totals of a workload that ended are still shown.",
+    ),
+    Setting(
+        "energy.idle-policy",
+        "none",
+        one_of("none", "equal", "allocation"),
+        "none|equal|allocation",
+        "Who is charged for idle power: nobody, holders of a context alike, or those the GPU is granted to.",
+    ),
+    Setting(
+        "energy.idle-watts",
+        "",
+        watts,
+        "WATTS",
+        "Idle power of every GPU; empty to learn it while no process holds a context.",
+    ),
+    Setting(
+        "energy.intensity",
+        "learned",
+        one_of("learned", "off"),
+        "learned|off",
+        "Whether shares follow the learned cost of each workload's busy second, or busy time alone.",
     ),
     Setting("gpus", "", gpus, "LIST", "GPUs to read, by index or uuid with commas between; empty for all."),
     Setting(
@@ -181,71 +181,7 @@ SETTINGS = (
         "N",
         "How many processes of a GPU get series of their own, those with most memory first.",
     ),
-    Setting(
-        "kubernetes",
-        "auto",
-        one_of("off", "auto", "on"),
-        "off|auto|on",
-        "Ask for names of pods and for what was granted to them; auto where a kubelet is found.",
-    ),
-    Setting(
-        "kubernetes.api",
-        "auto",
-        api,
-        "URL|auto|off",
-        "The API server, watched for the pods of this node; auto inside a cluster.",
-    ),
-    Setting(
-        "kubernetes.token-file",
-        f"{SECRETS}/token",
-        path,
-        "PATH",
-        "The token for the API server and the kubelet, read anew for every request.",
-    ),
-    Setting(
-        "kubernetes.ca-file",
-        f"{SECRETS}/ca.crt",
-        path,
-        "PATH",
-        "Who must have signed the certificates of the API server and the kubelet.",
-    ),
-    Setting("kubernetes.node", "", str, "NAME", "This node's name in Kubernetes; empty for $NODE_NAME."),
-    Setting("kubernetes.logs", "/var/log", folder, "DIR", "The folder that holds pods/ and containers/."),
-    Setting(
-        "kubernetes.pod-labels", "", words, "LIST", "Pod labels to show on gputally_workload_info as label_*."
-    ),
-    Setting(
-        "kubernetes.pod-annotations",
-        "",
-        words,
-        "LIST",
-        "Pod annotations to show on gputally_workload_info as annotation_*.",
-    ),
-    Setting("kubelet.root", "", path, "DIR", "The kubelet's folder; empty to read it from its command line."),
-    Setting(
-        "kubelet.podresources-socket",
-        "",
-        path,
-        "PATH",
-        "The pod-resources socket; empty for the one in the kubelet's folder.",
-    ),
-    Setting(
-        "kubelet.url",
-        "",
-        url,
-        "URL",
-        "The kubelet's HTTPS port, such as https://10.0.0.7:10250, to ask for /pods; empty not to ask.",
-    ),
-    Setting("kubelet.insecure", "off", switch, "on|off", "Take any certificate from the kubelet."),
-    Setting(
-        "cri.socket",
-        "",
-        path,
-        "PATH",
-        "The container runtime's socket, to ask for names; whoever may use it is as good as root.",
-    ),
-    Setting("docker.socket", "", path, "PATH", "Docker's socket, to ask for names; as good as root."),
-    Setting("podman.socket", "", path, "PATH", "Podman's socket, to ask for names; as good as its user."),
+    *NAMING,
     Setting("web.listen-address", ":10400", address, "HOST:PORT", "Where to listen for scrapes."),
     Setting("web.telemetry-path", "/metrics", url_path, "PATH", "Path of the metrics."),
     Setting(

@@ -77,6 +77,13 @@ def machine(text: str) -> str:
     raise ValueError("local, simulated or recorded:DIR")
 
 
+def watts(text: str) -> float | None:
+    """A power, or nothing."""
+    if text and not re.fullmatch(r"\d{1,4}(\.\d+)?", text):
+        raise ValueError("a number of watts from 0 to 9999, or nothing")
+    return float(text) if text else None
+
+
 def gpus(text: str) -> tuple[str, ...]:
     """GPUs by index or uuid."""
     chosen = tuple(part.strip() for part in text.split(",") if part.strip())

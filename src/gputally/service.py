@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gputally import __version__, loop
+from gputally.attribute import Rules
 from gputally.collect import Collector
 from gputally.config import Config
 from gputally.dialects import DIALECTS, native
@@ -58,8 +59,8 @@ async def serve(config: Config) -> None:
     await loop.run(
         machine.clock,
         collector,
-        _ledger(config, machine),
-        site.publish,
+        _ledger(config, machine, scraped=True),
+        site,
         tick=config.tick,
         interval=config.interval,
         stop=stop,
@@ -104,7 +105,7 @@ def open_machine(config: Config, *, live: bool) -> Machine:
 async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]:
     """Two ticks, the least from which activity can be told; the second is published."""
     collector = _collector(config, machine, patience=max(config.nvml_deadline, 10.0))
-    ledger, site = _ledger(config, machine), _site(config, machine)
+    ledger, site = _ledger(config, machine, scraped=False), _site(config, machine)
     await collector.start(once=True)
     await loop.once(collector, ledger, Pace.INTERVAL)
     await machine.clock.until(machine.clock.monotonic() + config.tick)
@@ -140,13 +141,20 @@ def _places(config: Config) -> Places:
     )
 
 
-def _ledger(config: Config, machine: Machine) -> Ledger:
-    rules = ProcessRules(config.process_metrics_min_age, config.process_metrics_top)
+def _ledger(config: Config, machine: Machine, scraped: bool) -> Ledger:
     return Ledger(
         machine.name,
         retention=config.retention,
         max_age=config.max_age,
-        rules=rules if config.process_metrics else None,
+        rules=Rules(
+            idle_policy=config.energy_idle_policy,
+            idle_watts=config.energy_idle_watts,
+            learned_intensity=config.energy_intensity == "learned",
+        ),
+        processes=ProcessRules(config.process_metrics_min_age, config.process_metrics_top)
+        if config.process_metrics
+        else None,
+        scraped=scraped,
     )
 
 

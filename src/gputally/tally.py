@@ -16,22 +16,49 @@ class Gpu:
     fresh: bool
     """Its gauges are of now, not of a time before it fell silent."""
     energy_uj: int | None = None
+    idle_uj: int = 0
+    unattributed_uj: Mapping[str, int] = field(default_factory=dict)
+    pending_uj: int = 0
     discarded_uj: int = 0
     resets: int = 0
+    integrated: bool = False
+    """Its energy is power x time, for want of a counter that moves."""
+    idle_watts: float | None = None
+    idle_source: str = "unknown"
+    trust: float | None = None
+    """How far the learned cost of a busy second is believed, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class NamespaceUse:
+    """All that a namespace used of one GPU so far, also by workloads that are long gone."""
+
+    kind: str
+    namespace: str
+    gpu: int
+    uuid: str
+    energy_uj: int
+    idle_uj: int
+    sm_busy_us: int | None
 
 
 @dataclass(frozen=True)
 class Workload:
-    """All processes of one owner on one GPU."""
+    """All processes of one owner on one GPU, or on one MIG instance of it."""
 
     owner: Owner
     gpu: int
     uuid: str
-    active: bool
+    mig: str
+    active: bool | None
+    """Whether it holds a context; None while its GPU does not answer."""
     processes: int | None = None
     memory_used_bytes: int | None = None
     sm_utilization_ratio: float | None = None
     sm_busy_us: int | None = None
+    energy_uj: int | None = None
+    estimated_uj: int | None = None
+    idle_uj: int | None = None
     start_time_seconds: float | None = None
 
 
@@ -42,22 +69,13 @@ class ProcessUse:
     owner: Owner
     gpu: int
     uuid: str
+    mig: str
     pid: str
     process: str
     memory_used_bytes: int | None = None
     sm_busy_us: int | None = None
+    energy_uj: int | None = None
     start_time_seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class GrantUse:
-    """A device that was granted to an owner, or is used without a grant."""
-
-    owner: Owner
-    gpu: int
-    uuid: str
-    mig: str
-    granted: bool
 
 
 @dataclass(frozen=True)
@@ -68,8 +86,8 @@ class Tally:
     machine: str
     gpus: tuple[Gpu, ...] = ()
     workloads: tuple[Workload, ...] = ()
+    namespaces: tuple[NamespaceUse, ...] = ()
     processes: tuple[ProcessUse, ...] = ()
-    grants: tuple[GrantUse, ...] = ()
     process_results: Mapping[str, int] = field(default_factory=dict)
     """How well the processes of this moment could be traced -> how many."""
     samples_dropped: Mapping[str, int] = field(default_factory=dict)

@@ -13,8 +13,26 @@ from gputally.owners.identity import Identity, as_expect
 from tests.owners.corpus import CASES, Case, paths
 
 KINDS = set(
-    "pod docker podman containerd container ecs garden lxc nspawn vm slurm pbs torque nomad buildkit"
-    " systemd user host".split()
+    [
+        "pod",
+        "docker",
+        "podman",
+        "containerd",
+        "container",
+        "ecs",
+        "garden",
+        "lxc",
+        "nspawn",
+        "vm",
+        "slurm",
+        "pbs",
+        "torque",
+        "nomad",
+        "buildkit",
+        "systemd",
+        "user",
+        "host",
+    ]
 )
 HEX = "a1" * 32
 OTHER = "b2" * 32

@@ -11,7 +11,6 @@ from gputally.owners.device_ids import DeviceId, Inventory, Target, parse, parse
 from gputally.owners.names import PodNames
 from gputally.owners.podresources import Allocation, PodResources
 
-
 NOWHERE = Target("")
 
 

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 
 from gputally.dialects.native.exporter import BARE_METRICS, EXPORTER_METRICS
 from gputally.dialects.native.gpu import GPU_METRICS
-from gputally.dialects.native.work import PROCESS_METRICS, WORKLOAD_METRICS, info
+from gputally.dialects.native.owners import GRANT_METRICS, info
+from gputally.dialects.native.work import NAMESPACE_METRICS, PROCESS_METRICS, WORKLOAD_METRICS
 from gputally.metrics import Metric
 
 
 def metrics(labels: Sequence[str] = (), annotations: Sequence[str] = ()) -> tuple[Metric, ...]:
     """The whole table, with these pod labels and annotations on the info row."""
-    rows = EXPORTER_METRICS + GPU_METRICS + WORKLOAD_METRICS
-    return (*rows, info(labels, annotations), *PROCESS_METRICS)
+    work = WORKLOAD_METRICS + GRANT_METRICS + NAMESPACE_METRICS + PROCESS_METRICS
+    return (*EXPORTER_METRICS, *GPU_METRICS, info(labels, annotations), *work)
 
 
 METRICS = metrics()

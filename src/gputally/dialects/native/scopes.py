@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gputally.metrics import Micro, Scope
-from gputally.model import Detail, Device, Owner
-from gputally.tally import GrantUse, ProcessUse, Tally, Workload
+from gputally.model import Device
+from gputally.tally import ProcessUse, Tally, Workload
 
 
 def _fresh(tally: Tally) -> list[Device]:
@@ -16,26 +16,14 @@ def _device(device: Device) -> tuple[str, ...]:
     return (str(device.index), device.uuid, "", "", "")
 
 
-def _names(owner: Owner) -> tuple[str, ...]:
-    return (owner.kind, owner.namespace, owner.pod, owner.container, owner.workload)
-
-
 def _work(use: Workload | ProcessUse) -> tuple[str, ...]:
-    return (*_names(use.owner), str(use.gpu), use.uuid, "")
-
-
-def _grant(use: GrantUse) -> tuple[str, ...]:
-    return (*_names(use.owner), str(use.gpu), use.uuid, use.mig)
-
-
-def _about(pair: tuple[Owner, Detail]) -> tuple[str, ...]:
-    owner, detail = pair
-    return (*_names(owner), detail.uid, detail.node, detail.container_id)
+    owner = use.owner
+    names = (owner.kind, owner.namespace, owner.pod, owner.container, owner.workload)
+    return (*names, str(use.gpu), use.uuid, use.mig)
 
 
 _DEVICE_LABELS = ("gpu", "uuid", "namespace", "pod", "container")
-_OWNER_LABELS = ("kind", "namespace", "pod", "container", "workload")
-_WORK_LABELS = (*_OWNER_LABELS, "gpu", "uuid", "mig")
+_WORK_LABELS = ("kind", "namespace", "pod", "container", "workload", "gpu", "uuid", "mig")
 
 EXPORTER = Scope("exporter", (), lambda tally: (tally,), lambda _: ())
 SOURCE = Scope(
@@ -47,12 +35,11 @@ SOURCE = Scope(
 GPU = Scope("gpu", _DEVICE_LABELS, lambda tally: tally.gpus, lambda gpu: _device(gpu.device))
 DEVICE = Scope("device", _DEVICE_LABELS, _fresh, _device)
 WORKLOAD = Scope("workload", _WORK_LABELS, lambda tally: tally.workloads, _work)
-GRANT = Scope("grant", _WORK_LABELS, lambda tally: tally.grants, _grant)
-OWNER = Scope(
-    "owner",
-    (*_OWNER_LABELS, "uid", "node", "container_id"),
-    lambda tally: tally.snapshot.details.items(),
-    _about,
+NAMESPACE = Scope(
+    "namespace",
+    ("kind", "namespace", "gpu", "uuid"),
+    lambda tally: tally.namespaces,
+    lambda use: (use.kind, use.namespace, str(use.gpu), use.uuid),
 )
 PROCESS = Scope(
     "process",

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Sequence
-
-from gputally.dialects.native.scopes import GRANT, OWNER, PROCESS, WORKLOAD, micro
-from gputally.metrics import COUNTER, GAUGE, INFO, Metric
-from gputally.model import Detail, Owner
+from gputally.dialects.native.scopes import NAMESPACE, PROCESS, WORKLOAD, micro
+from gputally.metrics import COUNTER, GAUGE, Metric
 
 WORKLOAD_METRICS = (
     Metric(
@@ -34,6 +29,28 @@ WORKLOAD_METRICS = (
     ),
     Metric(
         WORKLOAD,
+        "gputally_workload_energy_joules_total",
+        COUNTER,
+        "Energy above idle of the GPU that is charged to the workload: all of it while it was alone, "
+        "divided by activity while others were active too.",
+        lambda use: micro(use.energy_uj),
+    ),
+    Metric(
+        WORKLOAD,
+        "gputally_workload_estimated_energy_joules_total",
+        COUNTER,
+        "The part of the workload's energy that was divided between several active processes.",
+        lambda use: micro(use.estimated_uj),
+    ),
+    Metric(
+        WORKLOAD,
+        "gputally_workload_idle_energy_joules_total",
+        COUNTER,
+        "Idle energy of the GPU that the idle policy charges to the workload; not in its other energy.",
+        lambda use: micro(use.idle_uj),
+    ),
+    Metric(
+        WORKLOAD,
         "gputally_workload_processes",
         GAUGE,
         "Processes of the workload that hold a context on the GPU.",
@@ -51,48 +68,33 @@ WORKLOAD_METRICS = (
         "gputally_workload_active",
         GAUGE,
         "1 while it holds a context on the GPU; 0 after it ended, while its totals are still shown.",
-        lambda use: int(use.active),
-    ),
-    Metric(
-        GRANT,
-        "gputally_workload_granted",
-        GAUGE,
-        "1 for a device that Kubernetes allocated to the container; 0 where it is used without that.",
-        lambda use: int(use.granted),
+        lambda use: use.active,
     ),
 )
 
-
-def info(labels: Sequence[str] = (), annotations: Sequence[str] = ()) -> Metric:
-    """The row about an owner, with the pod labels and annotations that were chosen."""
-
-    def value(pair: tuple[Owner, Detail]) -> dict[tuple[str, ...], int]:
-        detail = pair[1]
-        shown = [detail.labels.get(key, "") for key in labels]
-        shown += [detail.annotations.get(key, "") for key in annotations]
-        return {tuple(shown): 1}
-
-    names = label_names("label_", labels) + label_names("annotation_", annotations)
-    return Metric(
-        OWNER,
-        "gputally_workload_info",
-        INFO,
-        "A container on a GPU or with one allocated: its uid, node and id, and chosen labels of its pod.",
-        value if names else lambda _: 1,
-        by=names,
-    )
-
-
-def label_names(prefix: str, keys: Sequence[str]) -> tuple[str, ...]:
-    """Names for a metric's labels; keys that come out alike are told apart by a number."""
-    plain = [prefix + re.sub(r"[^a-zA-Z0-9_]", "_", key) for key in keys]
-    counts, seen = Counter(plain), Counter[str]()
-    names = []
-    for name in plain:
-        seen[name] += 1
-        names.append(f"{name}_conflict{seen[name]}" if counts[name] > 1 else name)
-    return tuple(names)
-
+NAMESPACE_METRICS = (
+    Metric(
+        NAMESPACE,
+        "gputally_namespace_energy_joules_total",
+        COUNTER,
+        "Energy above idle charged to workloads of the namespace, also to those that are gone.",
+        lambda use: micro(use.energy_uj),
+    ),
+    Metric(
+        NAMESPACE,
+        "gputally_namespace_idle_energy_joules_total",
+        COUNTER,
+        "Idle energy that the idle policy charges to workloads of the namespace.",
+        lambda use: micro(use.idle_uj),
+    ),
+    Metric(
+        NAMESPACE,
+        "gputally_namespace_sm_busy_seconds_total",
+        COUNTER,
+        "Time in which the driver's samples saw workloads of the namespace busy.",
+        lambda use: micro(use.sm_busy_us),
+    ),
+)
 
 PROCESS_METRICS = (
     Metric(
@@ -108,6 +110,13 @@ PROCESS_METRICS = (
         COUNTER,
         "Time in which the driver's samples saw the process busy, since it has a series.",
         lambda use: micro(use.sm_busy_us),
+    ),
+    Metric(
+        PROCESS,
+        "gputally_process_energy_joules_total",
+        COUNTER,
+        "Energy above idle charged to the process since it has a series.",
+        lambda use: micro(use.energy_uj),
     ),
     Metric(
         PROCESS,
