@@ -130,16 +130,16 @@ def _dra_mig(minor: str, profile: str) -> DeviceId:
 
 
 _FORMS: tuple[tuple[re.Pattern[str], Callable[..., DeviceId]], ...] = (
-    (re.compile(rf"(GPU-{_UUID})(?:::(\d{{1,6}}))?"), _gpu),
-    (re.compile(rf"(MIG-{_UUID})(?:::(\d{{1,6}}))?"), _mig),
-    (re.compile(rf"MIG-(GPU-{_UUID})/(\d{{1,4}})/(\d{{1,4}})(?:::(\d{{1,6}}))?"), _old_mig),
-    (re.compile(r"nvidia(\d{1,4})(?:/gi(\d{1,4}))?(?:/vgpu(\d{1,6}))?"), _file),
-    (re.compile(rf"(GPU-{_UUID})-(\d{{1,6}})"), _split),
-    (re.compile(r"(\d{1,4})(?:::(\d{1,6}))?"), _index),
+    (re.compile(rf"(GPU-{_UUID})(?:::([0-9]{{1,6}}))?"), _gpu),
+    (re.compile(rf"(MIG-{_UUID})(?:::([0-9]{{1,6}}))?"), _mig),
+    (re.compile(rf"MIG-(GPU-{_UUID})/([0-9]{{1,4}})/([0-9]{{1,4}})(?:::([0-9]{{1,6}}))?"), _old_mig),
+    (re.compile(r"nvidia([0-9]{1,4})(?:/gi([0-9]{1,4}))?(?:/vgpu([0-9]{1,6}))?"), _file),
+    (re.compile(rf"(GPU-{_UUID})-([0-9]{{1,6}})"), _split),
+    (re.compile(r"([0-9]{1,4})(?:::([0-9]{1,6}))?"), _index),
 )
 """NVIDIA's plugin, the same under MIG, before driver 470, GKE's plugin, HAMi, and those that use indexes."""
 
 _DRA_FORMS: tuple[tuple[re.Pattern[str], Callable[..., DeviceId]], ...] = (
-    (re.compile(r"gpu-(\d{1,4})"), _dra_gpu),
-    (re.compile(r"gpu-(\d{1,4})-mig-([a-z0-9-]{1,40}?)-\d{1,4}-\d{1,4}"), _dra_mig),
+    (re.compile(r"gpu-([0-9]{1,4})"), _dra_gpu),
+    (re.compile(r"gpu-([0-9]{1,4})-mig-([a-z0-9-]{1,40}?)-[0-9]{1,4}-[0-9]{1,4}"), _dra_mig),
 )
