@@ -15,12 +15,16 @@ class Background:
     """Runs coroutines for those who have no loop."""
 
     def __enter__(self) -> Self:
+        self.at_end: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        """What ends the servers that were started here."""
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        for end in self.at_end:
+            self.run(end())
         self.run(_cancel_all())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(PATIENCE)

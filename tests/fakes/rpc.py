@@ -43,6 +43,7 @@ class RpcServer:
         self._followed: list[Stream[bytes, bytes]] = []
         self._background = background
         self._server: Server | None = None
+        background.at_end.append(self._stop)
         self.start()
 
     def start(self) -> None:
@@ -77,9 +78,10 @@ class RpcServer:
         for stream in self._followed:
             stream._stream._transport.abort()
         self._followed.clear()
-        if self._server is not None:
-            self._server.close()
-            await self._server.wait_closed()
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+            await server.wait_closed()
 
     def _queue(self, method: str) -> asyncio.Queue[bytes | None]:
         return self.events.setdefault(method, asyncio.Queue())
@@ -129,6 +131,10 @@ class GarbageServer:
         self._garbage = garbage
         path.parent.mkdir(parents=True, exist_ok=True)
         self._server = background.run(asyncio.start_unix_server(self._serve, str(path)))
+        background.at_end.append(self._stop)
+
+    async def _stop(self) -> None:
+        self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(self._garbage)
@@ -137,7 +143,7 @@ class GarbageServer:
         writer.close()
 
 
-def pods_of(*entries: tuple[str, str, str, Iterable[str]]) -> bytes:
+def pods_of(*entries: tuple[str, str, str, Iterable[str]], resource: str = "nvidia.com/gpu") -> bytes:
     """A List of pod-resources: (namespace, pod, container, device ids)."""
     from gputally.machine.messages import LIST
     from gputally.machine.wire import encode
@@ -147,7 +153,7 @@ def pods_of(*entries: tuple[str, str, str, Iterable[str]]) -> bytes:
             "namespace": namespace,
             "name": pod,
             "containers": [
-                {"name": c, "devices": [{"resource_name": "nvidia.com/gpu", "device_ids": [i]} for i in ids]}
+                {"name": c, "devices": [{"resource_name": resource, "device_ids": [i]} for i in ids]}
             ],
         }
         for namespace, pod, c, ids in entries

@@ -31,6 +31,7 @@ class WebServer:
         self._background = background
         self._scheme = "https" if tls else "http"
         background.run(self._start(tls, socket))
+        background.at_end.append(self._stop)
 
     @property
     def url(self) -> str:
@@ -53,8 +54,11 @@ class WebServer:
 
     def stop(self) -> None:
         """Answer no more."""
-        self._background.call(self._server.stop)
-        self._background.run(self._server.close_all_connections())
+        self._background.run(self._stop())
+
+    async def _stop(self) -> None:
+        self._server.stop()
+        await self._server.close_all_connections()
 
     async def _start(self, tls: ssl.SSLContext | None, socket: str) -> None:
         self._server = HTTPServer(self._respond, ssl_options=tls)

@@ -84,10 +84,10 @@ def encode(values: Mapping[str, Any], message: Message) -> bytes:
     """The message with these fields."""
     parts = []
     for place, field in sorted(message.items()):
-        value = values.get(field.name, field.empty())
-        for item in value if field.many else (value,):
-            if field.many or item:
-                parts.append(_encoded(place, field, item))
+        value = values.get(field.name)
+        if value:
+            items = value if field.many else (value,)
+            parts += [_encoded(place, field, item) for item in items]
     return b"".join(parts)
 
 

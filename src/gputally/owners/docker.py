@@ -29,7 +29,8 @@ class ContainerNames:
         """List the containers."""
         page = await self._machine.get(PAGE, self._access)
         try:
-            self.names = {item["Id"]: _name(item) for item in json.loads(page)}
+            content: list[Any] = json.loads(page)
+            self.names = {item["Id"]: _name(item) for item in content[:]}
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise Unreadable(f"{self.name}: not a list of containers: {error}") from None
 

@@ -88,8 +88,15 @@ class PodResources:
 def _allocations(pods: Iterable[Mapping[str, Any]]) -> Iterable[Allocation]:
     for pod in pods:
         for container in pod["containers"]:
-            ids = [number for devices in container["devices"] for number in devices["device_ids"]]
+            ids = [number for devices in container["devices"] for number in _gpus(devices)]
             claims = [part for claim in container["dynamic_resources"] for part in claim["claim_resources"]]
             names = [claim["device_name"] for claim in claims if claim["driver_name"] == DRA_DRIVER]
             if ids or names:
                 yield Allocation(pod["namespace"], pod["name"], container["name"], tuple(ids), tuple(names))
+
+
+def _gpus(devices: Mapping[str, Any]) -> list[str]:
+    """Ids that may be of GPUs: a network card has an index too, but under another resource's name."""
+    resource = devices["resource_name"].lower()
+    is_gpu = "gpu" in resource or resource.startswith("nvidia.com/")
+    return [number for number in devices["device_ids"] if is_gpu or number.startswith(("GPU-", "MIG-"))]
