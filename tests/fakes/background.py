@@ -48,3 +48,4 @@ async def _cancel_all() -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.sleep(0.01)  # what was closed is let go of

@@ -138,9 +138,10 @@ class GarbageServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(self._garbage)
-        await writer.drain()
-        await asyncio.sleep(0.1)
-        writer.close()
+        try:
+            await asyncio.sleep(0.05)
+        finally:
+            writer.transport.abort()
 
 
 def pods_of(*entries: tuple[str, str, str, Iterable[str]], resource: str = "nvidia.com/gpu") -> bytes:

@@ -46,11 +46,15 @@ class WebServer:
     def tell(self, kind: str, item: Mapping[str, Any]) -> None:
         """Send an event to everybody who watches."""
         line = json.dumps({"type": kind, "object": item}).encode() + b"\n"
-        self._background.call(lambda: [queue.put_nowait(line) for queue in self._watches])
+        self._background.run(self._tell(line))
 
     def end_watches(self) -> None:
         """End every watch."""
-        self._background.call(lambda: [queue.put_nowait(None) for queue in self._watches])
+        self._background.run(self._tell(None))
+
+    async def _tell(self, line: bytes | None) -> None:
+        for queue in self._watches:
+            queue.put_nowait(line)
 
     def stop(self) -> None:
         """Answer no more."""

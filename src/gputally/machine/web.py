@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from contextlib import aclosing
+from urllib.parse import urlsplit
 
-from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.httputil import HTTPHeaders, HTTPInputError
-from tornado.netutil import Resolver
-from tornado.simple_httpclient import HTTPStreamClosedError, HTTPTimeoutError, SimpleAsyncHTTPClient
+from tornado.http1connection import HTTP1Connection, HTTP1ConnectionParameters
+from tornado.httputil import (
+    HTTPHeaders,
+    HTTPInputError,
+    HTTPMessageDelegate,
+    RequestStartLine,
+    ResponseStartLine,
+)
+from tornado.iostream import IOStream
+from tornado.tcpclient import TCPClient
 
 from gputally.machine import Access
 from gputally.model import Unreadable
@@ -22,98 +29,126 @@ MOST_LINE_BYTES = 4 * 2**20
 SILENCE = 600.0
 """Seconds after which a watch without a line is taken for dead; bookmarks come every minute."""
 LONGEST_TOKEN = 65_536
-LONGEST_HEADERS = 65_536
-FAILURES = (HTTPClientError, HTTPInputError, OSError, ValueError)
-
-
-class _Socket(Resolver):
-    """Finds every host at one unix socket."""
-
-    def initialize(self, path: str) -> None:
-        self._path = path
-
-    async def resolve(self, host: str, port: int, family: Any = None) -> list[tuple[int, Any]]:
-        return [(socket.AF_UNIX, self._path)]
+ENDLESS = HTTP1ConnectionParameters(max_body_size=2**50, max_header_size=65_536, no_keep_alive=True)
+FAILURES = (HTTPInputError, OSError, ValueError)
 
 
 async def get(url: str, access: Access) -> bytes:
     """The body of a page."""
-    client = _client(access)
+    body = bytearray()
     try:
-        answer = await client.fetch(_request(url, access, request_timeout=DEADLINE))
-        return answer.body
-    except FAILURES as error:
-        raise _unreadable(url, error) from None
-    finally:
-        client.close()
+        async with asyncio.timeout(DEADLINE), aclosing(_chunks(url, access)) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > MOST_BYTES:
+                    raise Unreadable(f"{_place(url)}: more than {MOST_BYTES} bytes")
+    except TimeoutError:
+        raise Unreadable(f"{_place(url)}: no answer in {DEADLINE:g} s") from None
+    return bytes(body)
 
 
 async def lines(url: str, access: Access) -> AsyncIterator[bytes]:
     """The lines of a page as they come; a reader that is slow slows the sender."""
-    client = _client(access)
-    chunks: asyncio.Queue[bytes] = asyncio.Queue(maxsize=1)
-    request = _request(url, access, request_timeout=0, streaming_callback=chunks.put)
-    fetched = asyncio.ensure_future(client.fetch(request))
-    try:
-        rest = b""
-        while (chunk := await _next(chunks, fetched)) is not None:
+    rest = b""
+    async with aclosing(_chunks(url, access)) as chunks:
+        async for chunk in chunks:
             *whole, rest = (rest + chunk).split(b"\n")
             for line in whole:
                 yield line
             if len(rest) > MOST_LINE_BYTES:
-                raise Unreadable(f"{url}: a line of more than {MOST_LINE_BYTES} bytes")
-        await fetched
-    except FAILURES as error:
-        raise _unreadable(url, error) from None
-    finally:
-        fetched.cancel()
-        fetched.add_done_callback(lambda done: done.cancelled() or done.exception())
-        client.close()
+                raise Unreadable(f"{_place(url)}: a line of more than {MOST_LINE_BYTES} bytes")
 
 
-async def _next(chunks: asyncio.Queue[bytes], fetched: asyncio.Future[Any]) -> bytes | None:
-    """What came next; None when nothing more will come."""
-    waiting = asyncio.ensure_future(chunks.get())
+class _Reader(HTTPMessageDelegate):
+    """Hands on what comes, one piece at a time; None is the end."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.pieces: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=1)
+
+    def headers_received(
+        self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
+    ) -> None:
+        assert isinstance(start_line, ResponseStartLine)
+        self.status = start_line.code
+
+    def data_received(self, chunk: bytes) -> Awaitable[None]:
+        return self.pieces.put(chunk)
+
+
+async def _chunks(url: str, access: Access) -> AsyncGenerator[bytes, None]:
+    """The body of a page with status 200, piece by piece; the connection ends with whoever reads it."""
+    headers = _headers(url, access)
+    stream: IOStream | None = None
+    reading: asyncio.Future[None] | None = None
     try:
-        done, _ = await asyncio.wait({waiting, fetched}, timeout=SILENCE, return_when=asyncio.FIRST_COMPLETED)
-        if not done:
-            raise TimeoutError
-        if waiting in done:
-            return waiting.result()
-        return None if chunks.empty() else chunks.get_nowait()
+        async with asyncio.timeout(DEADLINE):
+            stream = await _connect(url, access)
+            connection = HTTP1Connection(stream, True, ENDLESS)
+            path = url.split("/", 3)[3] if url.count("/") > 2 else ""
+            await connection.write_headers(RequestStartLine("GET", f"/{path}", ""), headers)
+            connection.finish()
+        reader = _Reader()
+        reading = asyncio.ensure_future(_read(connection, reader))
+        refused = b""
+        while (chunk := await asyncio.wait_for(reader.pieces.get(), SILENCE)) is not None:
+            if reader.status == 200:
+                yield chunk
+            elif len(refused) < 200:
+                refused += chunk
+        await reading
+        if reader.status != 200:
+            why = " ".join(refused[:200].decode("utf-8", "replace").split())
+            raise Unreadable(f"{_place(url)}: HTTP {reader.status} {why}".rstrip(), reader.status)
+    except TimeoutError:
+        raise Unreadable(f"{_place(url)}: no answer in time") from None
+    except FAILURES as error:
+        raise Unreadable(f"{_place(url)}: {getattr(error, 'strerror', None) or error}") from None
     finally:
-        waiting.cancel()
+        if reading is not None:
+            reading.cancel()
+        if stream is not None:
+            stream.close()
 
 
-def _client(access: Access) -> SimpleAsyncHTTPClient:
-    resolver = _Socket(path=access.socket) if access.socket else None
-    return SimpleAsyncHTTPClient(
-        force_instance=True,
-        max_clients=1,
-        max_body_size=MOST_BYTES,
-        max_header_size=65_536,
-        resolver=resolver,
+async def _read(connection: HTTP1Connection, reader: _Reader) -> None:
+    try:
+        await connection.read_response(reader)
+        if not reader.status:
+            raise ValueError("the connection was closed, or the answer was not HTTP")
+    finally:
+        await reader.pieces.put(None)
+
+
+async def _connect(url: str, access: Access) -> IOStream:
+    if access.socket:
+        stream = IOStream(socket.socket(socket.AF_UNIX), max_buffer_size=MOST_BYTES)
+        return await stream.connect(access.socket)
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    context = _context(access) if secure else None
+    port = parts.port or (443 if secure else 80)
+    return await TCPClient().connect(
+        parts.hostname or "", port, ssl_options=context, max_buffer_size=MOST_BYTES
     )
 
 
-def _request(url: str, access: Access, **how: Any) -> HTTPRequest:
-    headers = HTTPHeaders({"Accept": "application/json", "User-Agent": "gputally"})
-    try:
-        if access.token_file:
+def _headers(url: str, access: Access) -> HTTPHeaders:
+    headers = HTTPHeaders(
+        {"Host": urlsplit(url).netloc, "Accept": "application/json", "User-Agent": "gputally"}
+    )
+    headers["Connection"] = "close"
+    if access.token_file:
+        try:
             with open(access.token_file, encoding="ascii") as file:
                 headers["Authorization"] = f"Bearer {file.read(LONGEST_TOKEN).strip()}"
-        context = _context(access) if url.startswith("https:") else None
-    except (OSError, ValueError) as error:
-        raise Unreadable(f"{url}: {access.token_file} or {access.ca_file}: {error}") from None
-    return HTTPRequest(
-        url,
-        headers=headers,
-        connect_timeout=DEADLINE,
-        follow_redirects=False,
-        ssl_options=context,
-        decompress_response=False,
-        **how,
-    )
+        except (OSError, ValueError) as error:
+            raise Unreadable(f"{access.token_file}: {error}") from None
+    return headers
+
+
+def _place(url: str) -> str:
+    return url.partition("?")[0]
 
 
 def _context(access: Access) -> ssl.SSLContext:
@@ -122,17 +157,3 @@ def _context(access: Access) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def _unreadable(url: str, error: Exception) -> Unreadable:
-    place = url.partition("?")[0]
-    if isinstance(error, HTTPTimeoutError | TimeoutError):
-        return Unreadable(f"{place}: no answer in time")
-    if isinstance(error, HTTPStreamClosedError):
-        return Unreadable(f"{place}: the connection was closed")
-    if isinstance(error, HTTPClientError):
-        body = error.response.body[:200].decode("utf-8", "replace") if error.response else ""
-        return Unreadable(f"{place}: HTTP {error.code} {' '.join(body.split())}".strip(), error.code)
-    if isinstance(error, OSError):
-        return Unreadable(f"{place}: {error.strerror or error}")
-    return Unreadable(f"{place}: {type(error).__name__}: {error}")
