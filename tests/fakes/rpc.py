@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,9 @@ class RpcServer:
         server, self._server = self._server, None
         if server is not None:
             server.close()
-            await server.wait_closed()
+            # A handler may still be sending to a client that refused to hear more.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(server.wait_closed(), 1)
 
     def _queue(self, method: str) -> asyncio.Queue[bytes | None]:
         return self.events.setdefault(method, asyncio.Queue())
