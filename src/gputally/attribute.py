@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from gputally import idle, intensity, meter
 from gputally.apportion import apportion
@@ -11,7 +12,7 @@ from gputally.idle import Floor
 from gputally.intensity import Consumer, Intensity
 from gputally.meter import Meter, Used
 from gputally.model import PENDING, Device, Grant, ProcessKey, Snapshot
-from gputally.weights import Weighed, weigh
+from gputally.weights import Seat, Weighed, weigh
 
 SAMPLES_COVER = 12.0
 """Seconds that the driver's ring of activity samples surely reaches back."""
@@ -34,14 +35,15 @@ class GpuMemory:
     meter: Meter
     floor: Floor = Floor()
     intensity: Intensity = Intensity()
-    owed: Mapping[ProcessKey | None, float] = field(default_factory=dict)
+    owed: Mapping[Seat | None, float] = field(default_factory=dict)
+    resumed: bool = False
+    """It is of an exporter that ran before this one: what was used since, nobody watched."""
 
 
 Memory = Mapping[str, GpuMemory]
 
 
-@dataclass(frozen=True)
-class ProcessShare:
+class ProcessShare(NamedTuple):
     """What a process did on a GPU, and what it is charged."""
 
     key: ProcessKey
@@ -102,6 +104,10 @@ def attribute(now: Snapshot, memory: Memory, rules: Rules = Rules()) -> tuple[Sh
             after[device.uuid] = GpuMemory(meter.start(device))
             gpus.append(_nothing(device, after[device.uuid], rules))
             continue
+        if known.resumed:
+            share, after[device.uuid] = _resume(device, known, rules)
+            gpus.append(share)
+            continue
         tick = _Tick(device, now, known, rules)
         after[device.uuid] = tick.after
         gpus.append(tick.gpu)
@@ -116,7 +122,8 @@ class _Tick:
     def __init__(self, device: Device, now: Snapshot, memory: GpuMemory, rules: Rules) -> None:
         self._device, self._now, self._rules = device, now, rules
         self._unattributed: dict[str, int] = {}
-        self._charges: dict[tuple[ProcessKey, str], ProcessShare] = {}
+        self._energy_uj: dict[Seat, int] = {}
+        self._idle_uj: dict[Seat, int] = {}
         self.grants: list[GrantShare] = []
         used, after = meter.read(device, memory.meter)
         weighed = weigh(device, now)
@@ -126,8 +133,7 @@ class _Tick:
         learned = self._learn(memory.intensity, weighed, dynamic_uj, used)
         owed = self._charge(dynamic_uj, weighed, learned, used, memory.owed)
         left_uj = self._charge_idle(idle_uj, weighed)
-        self._busy(weighed)
-        self.processes = list(self._charges.values())
+        self.processes = self._shares(weighed)
         floor = idle.learn(memory.floor, after.read_at, weighed.empty, used.energy_uj, used.seconds)
         self.after = GpuMemory(after, floor, learned, owed)
         self.gpu = GpuShare(
@@ -144,10 +150,10 @@ class _Tick:
     def _learn(self, before: Intensity, weighed: Weighed, dynamic_uj: int, used: Used) -> Intensity:
         """Only a tick whose activity and energy belong together teaches anything."""
         fit = not (used.relaid or used.discarded_uj or used.resets or weighed.unknown or used.integrated)
-        if not self._rules.learned_intensity or not weighed.busy or not fit:
+        if not self._rules.learned_intensity or not weighed.busy_us or not fit:
             return before
         busy: dict[Consumer, float] = {}
-        for key, _, busy_us in weighed.busy:
+        for (key, _), busy_us in weighed.busy_us.items():
             consumer = self._consumer(key)
             busy[consumer] = busy.get(consumer, 0.0) + busy_us / 1e6
         return intensity.learn(before, busy, dynamic_uj / 1e6, used.seconds)
@@ -162,55 +168,50 @@ class _Tick:
         weighed: Weighed,
         learned: Intensity,
         used: Used,
-        owed: Mapping[ProcessKey | None, float],
-    ) -> Mapping[ProcessKey | None, float]:
+        owed: Mapping[Seat | None, float],
+    ) -> Mapping[Seat | None, float]:
         """Divide the energy above idle; what cannot be divided gets the reason why."""
         if used.relaid:
             return self._unattribute("mig_change", dynamic_uj, owed)
         if self._now.host_pid == "no":
             return self._unattribute("no_host_pid", dynamic_uj, owed)
         gap_uj = round(dynamic_uj * max(0.0, 1 - SAMPLES_COVER / used.seconds)) if used.seconds > 0 else 0
-        if gap_uj:
-            self._unattribute("gap", gap_uj, owed)
-            dynamic_uj -= gap_uj
-        if weighed.unknown and not weighed.parts:
-            return self._unattribute("unknown_process", dynamic_uj, owed)
-        if not weighed.parts:
-            return self._unattribute("no_process", dynamic_uj, owed)
-        weights: list[tuple[ProcessKey | None, int]] = [
-            (part.key, max(1, round(part.weight * self._intensity(learned, weighed, part.key))))
-            for part in weighed.parts
-        ]
-        if weighed.unknown:
-            weights.append((None, max(1, round(weighed.unknown * self._intensity(learned, weighed, None)))))
+        self._unattribute("gap", gap_uj, owed)
+        dynamic_uj -= gap_uj
+        if not weighed.weights:
+            reason = "unknown_process" if weighed.unknown else "no_process"
+            return self._unattribute(reason, dynamic_uj, owed)
+        weights = self._by_intensity(weighed, learned)
         parts, carried = apportion(dynamic_uj, weights, owed)
-        divided = len(weights) > 1
-        for place, part_uj in enumerate(parts):
-            if place == len(weighed.parts):
-                self._unattribute("unknown_process", part_uj, owed)
-                continue
-            part = weighed.parts[place]
-            share = self._share(part.key, part.mig)
-            self._charges[part.key, part.mig] = replace(
-                share,
-                energy_uj=share.energy_uj + part_uj,
-                estimated_uj=share.estimated_uj + (part_uj if divided else 0),
-            )
+        self._energy_uj = {
+            seat: part for (seat, _), part in zip(weights, parts, strict=True) if seat is not None
+        }
+        if weighed.unknown:
+            self._unattribute("unknown_process", parts[-1], owed)
         return carried
 
-    def _intensity(self, learned: Intensity, weighed: Weighed, key: ProcessKey | None) -> float:
-        """Milliwatts of a busy second; the same for all where activity says nothing."""
-        if weighed.by != "activity" or not learned.mean_watts:
-            return 1.0
-        return 1e3 * (learned.mean_watts if key is None else learned.weight(self._consumer(key)))
+    def _by_intensity(self, weighed: Weighed, learned: Intensity) -> list[tuple[Seat | None, int]]:
+        """Weights in microjoules-to-be: busy time x milliwatts; by time alone where nothing was learned.
+
+        The unknown come last.
+        """
+        weights: list[tuple[Seat | None, int]]
+        if weighed.by != "activity" or not learned.mean_watts or not learned.trust:
+            weights = list(weighed.weights.items())
+            return [*weights, (None, weighed.unknown)] if weighed.unknown else weights
+        weights = [
+            (seat, max(1, round(1e3 * busy_us * learned.weight(self._consumer(seat[0])))))
+            for seat, busy_us in weighed.weights.items()
+        ]
+        if weighed.unknown:
+            weights.append((None, max(1, round(1e3 * weighed.unknown * learned.mean_watts))))
+        return weights
 
     def _charge_idle(self, idle_uj: int, weighed: Weighed) -> int:
         """Divide the idle energy as the policy says; tells what stays with the GPU."""
         if self._rules.idle_policy == "equal" and weighed.holders and self._now.host_pid != "no":
             parts, _ = apportion(idle_uj, [(holder, 1) for holder in weighed.holders], {})
-            for (key, mig), part_uj in zip(weighed.holders, parts, strict=True):
-                share = self._share(key, mig)
-                self._charges[key, mig] = replace(share, idle_uj=share.idle_uj + part_uj)
+            self._idle_uj = dict(zip(weighed.holders, parts, strict=True))
             return 0
         if self._rules.idle_policy == "allocation":
             return idle_uj - self._charge_grants(idle_uj)
@@ -231,18 +232,27 @@ class _Tick:
         self.grants += [GrantShare(g, part) for g, part in zip(grants, parts, strict=False)]
         return sum(parts[: len(grants)])
 
-    def _busy(self, weighed: Weighed) -> None:
-        """Busy time, which is known apart from energy."""
-        for key, mig, busy_us in weighed.busy:
-            share = self._share(key, mig)
-            self._charges[key, mig] = replace(share, busy_us=(share.busy_us or 0) + busy_us)
-
-    def _share(self, key: ProcessKey, mig: str) -> ProcessShare:
-        return self._charges.get((key, mig)) or ProcessShare(key, self._device.uuid, mig)
+    def _shares(self, weighed: Weighed) -> list[ProcessShare]:
+        """What each process is charged; energy is measured while it was alone, else estimated."""
+        uuid, energy, idle_uj, busy = self._device.uuid, self._energy_uj, self._idle_uj, weighed.busy_us
+        divided = len(energy) + bool(weighed.unknown) > 1
+        seats = energy if energy.keys() >= busy.keys() and not idle_uj else {**energy, **busy, **idle_uj}
+        return [
+            ProcessShare(
+                seat[0],
+                uuid,
+                seat[1],
+                busy.get(seat),
+                part := energy.get(seat, 0),
+                part if divided else 0,
+                idle_uj.get(seat, 0),
+            )
+            for seat in seats
+        ]
 
     def _unattribute(
-        self, reason: str, amount_uj: int, owed: Mapping[ProcessKey | None, float]
-    ) -> Mapping[ProcessKey | None, float]:
+        self, reason: str, amount_uj: int, owed: Mapping[Seat | None, float]
+    ) -> Mapping[Seat | None, float]:
         if amount_uj:
             self._unattributed[reason] = self._unattributed.get(reason, 0) + amount_uj
         return owed
@@ -252,6 +262,17 @@ def _idle_watts(floor: Floor, rules: Rules) -> tuple[float | None, str]:
     if rules.idle_watts is not None:
         return rules.idle_watts, "configured"
     return (floor.watts, "learned") if floor.watts is not None else (None, "unknown")
+
+
+def _resume(device: Device, known: GpuMemory, rules: Rules) -> tuple[GpuShare, GpuMemory]:
+    """The first reading after a restart: what was used in between is nobody's, if the counter ran on."""
+    began = meter.start(device)
+    before = replace(known.meter, epoch=began.epoch, partitioned=began.partitioned, moved_at=began.read_at)
+    used = Used() if before.integrating else meter.read(device, before)[0]
+    watts, source = _idle_watts(known.floor, rules)
+    unwatched = {"exporter_down": used.energy_uj} if used.energy_uj else {}
+    share = GpuShare(device.uuid, used, 0, unwatched, idle_watts=watts, idle_source=source)
+    return share, replace(known, meter=began, resumed=False)
 
 
 def _nothing(device: Device, memory: GpuMemory, rules: Rules) -> GpuShare:

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from gputally import __version__, logs, service
 from gputally.config import SETTINGS, Config, Wrong, configure, unknown_variables
+from gputally.files import Unsafe
 from gputally.machine.recorded import BadRecording
 from gputally.outputs.http import BindError
 
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         for name in unknown_variables(os.environ):
             log.warning("%s is no setting of gputally and has no effect; `gputally %s --help`", name, command)
         code = COMMANDS[command](config, options)
-    except (Wrong, BadRecording) as error:
+    except (Wrong, BadRecording, Unsafe) as error:
         _fail(str(error))
     except BindError as error:
         _fail(str(error), CANNOT_LISTEN)

@@ -38,6 +38,7 @@ class Config:
     interval: float
     tick: float
     retention: float
+    state_directory: str | None
     energy_idle_policy: str
     energy_idle_watts: float | None
     energy_intensity: str
@@ -99,6 +100,13 @@ SETTINGS = (
         within(0, 86_400),
         "DURATION",
         "How long the totals of a workload that ended are still shown.",
+    ),
+    Setting(
+        "state.directory",
+        "",
+        path,
+        "DIR",
+        "A folder of ours alone, in which totals survive a restart; empty to begin anew each time.",
     ),
     Setting(
         "energy.idle-policy",

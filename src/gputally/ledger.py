@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from gputally.accounts import Account, Amounts, GpuAccount, Held, Namespaces, Place
+from gputally.accounts import Account, Amounts, Books, GpuAccount, Held, Place
 from gputally.attribute import GpuShare, Memory, ProcessShare, Rules, attribute
-from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Owner, ProcessKey, Snapshot, State
+from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Holder, Owner, Snapshot, State
 from gputally.process_book import ProcessBook, ProcessRules
 from gputally.tally import Gpu, Tally, Workload
 
@@ -29,28 +28,27 @@ class Ledger:
         rules: Rules | None = None,
         processes: ProcessRules | None = None,
         scraped: bool = False,
+        books: Books | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self._machine = machine
         self._retention = retention
         self._max_age = max_age
         self._rules = rules or Rules()
         self._scraped = scraped
-        self._memory: Memory = {}
-        self._gpus: dict[str, GpuAccount] = {}
-        self._work: dict[Place, Account] = {}
-        self._pending: dict[tuple[ProcessKey, str, str], Held] = {}
-        self._namespaces = Namespaces()
+        self.books = books or Books()
+        self.memory: Memory = memory or {}
+        self._gpus, self._work = self.books.gpus, self.books.work
+        self._pending, self._namespaces = self.books.pending, self.books.namespaces
+        self._met: dict[str, tuple[Holder, ...] | None] = {}
         self._book = ProcessBook(processes) if processes is not None else None
-        self._samples_dropped: Counter[str] = Counter()
-        self._series_dropped: Counter[str] = Counter()
-        self._nvml_errors: Counter[tuple[str, str]] = Counter()
         self.faults = 0
 
     def post(self, snapshot: Snapshot) -> None:
         """Add what this tick brought."""
-        shares, self._memory = attribute(snapshot, self._memory, self._rules)
-        self._samples_dropped.update(snapshot.losses.samples)
-        self._nvml_errors.update(snapshot.losses.nvml_errors)
+        shares, self.memory = attribute(snapshot, self.memory, self._rules)
+        self.books.samples_dropped.update(snapshot.losses.samples)
+        self.books.nvml_errors.update(snapshot.losses.nvml_errors)
         self._meet(snapshot)
         for gpu in shares.gpus:
             self._post_gpu(gpu)
@@ -71,11 +69,12 @@ class Ledger:
     def count_dropped(self, reason: str, series: int) -> None:
         """Series that an output could not show."""
         if series:
-            self._series_dropped[reason] += series
+            self.books.series_dropped[reason] += series
 
     def tally(self, snapshot: Snapshot) -> Tally:
         """The totals as they are with this snapshot; averages run from the Tally before."""
-        gpus = tuple(self._gpu(device, snapshot) for device in snapshot.devices)
+        waiting = self.books.waiting_uj()
+        gpus = tuple(self._gpu(device, snapshot, waiting[device.uuid]) for device in snapshot.devices)
         fresh = {gpu.device.uuid: gpu.device for gpu in gpus if gpu.fresh}
         indexes = {device.uuid: device.index for device in snapshot.devices}
         tally = Tally(
@@ -86,9 +85,9 @@ class Ledger:
             namespaces=self._namespaces.rows(indexes),
             processes=self._book.rows(snapshot, fresh) if self._book is not None else (),
             process_results=_results(snapshot),
-            samples_dropped=dict(self._samples_dropped),
-            series_dropped={**self._series_dropped, "namespaces": self._namespaces.folded},
-            nvml_errors=dict(self._nvml_errors),
+            samples_dropped=dict(self.books.samples_dropped),
+            series_dropped={**self.books.series_dropped, "namespaces": self._namespaces.folded},
+            nvml_errors=dict(self.books.nvml_errors),
             faults=self.faults,
         )
         self._turn_page(snapshot.monotonic, fresh)
@@ -97,9 +96,12 @@ class Ledger:
     def _meet(self, snapshot: Snapshot) -> None:
         """Open an account for everyone who holds or uses a GPU."""
         for device in snapshot.devices:
+            if device.holders is self._met.get(device.uuid):
+                continue  # the list was not read anew; who is active is met when posted
+            self._met[device.uuid] = device.holders
             for pid, mig in _places(device):
                 owner = _owner(snapshot, pid)
-                if owner not in (PENDING, UNNAMED):
+                if owner is not PENDING and owner is not UNNAMED:
                     self._account((owner, device.uuid, mig), snapshot.monotonic)
 
     def _account(self, place: Place, now: float) -> Account | None:
@@ -108,14 +110,14 @@ class Ledger:
             account = self._work[place] = Account(now, held=Held(now) if self._scraped else None)
             self._namespaces.post(place[0], place[1], Amounts(), now)
         if account is None:
-            self._series_dropped["workloads"] += 1
+            self.books.series_dropped["workloads"] += 1
             return None
         account.seen_at = now
         return account
 
     def _post_gpu(self, share: GpuShare) -> None:
         account = self._gpus.setdefault(share.uuid, GpuAccount())
-        used, mark = share.used, self._memory[share.uuid].meter
+        used, mark = share.used, self.memory[share.uuid].meter
         if mark.energy_uj is not None or used.energy_uj or account.energy_uj is not None:
             account.energy_uj = (account.energy_uj or 0) + used.energy_uj
         account.idle_uj += share.idle_uj
@@ -137,7 +139,7 @@ class Ledger:
             self._post_owner(owner, share.uuid, share.mig, amounts, snapshot.monotonic)
 
     def _post_owner(self, owner: Owner, uuid: str, mig: str, amounts: Amounts, now: float) -> None:
-        if owner in (UNKNOWN, UNNAMED):
+        if owner is UNKNOWN or owner is UNNAMED:
             reason = "unnamed" if owner is UNNAMED else "unknown_process"
             self._gpus.setdefault(uuid, GpuAccount()).unattributed_uj[reason] += amounts.all_uj
             amounts = replace(amounts, energy_uj=0, estimated_uj=0, idle_uj=0)
@@ -148,10 +150,9 @@ class Ledger:
         account = self._account(place, now)
         if account is not None:
             account.window_us += amounts.busy_us or 0
-        if account is not None and account.held is not None:
-            account.held.amounts.add(amounts)
-            return
-        if account is not None:
+            if account.held is not None:
+                account.held.amounts.add(amounts)
+                return
             account.totals.add(amounts)
         self._namespaces.post(place[0], place[1], amounts, now)
 
@@ -174,7 +175,7 @@ class Ledger:
                 account.totals.add(held.amounts)
                 self._namespaces.post(place[0], place[1], held.amounts, now)
 
-    def _gpu(self, device: Device, snapshot: Snapshot) -> Gpu:
+    def _gpu(self, device: Device, snapshot: Snapshot, pending_uj: int) -> Gpu:
         account = self._gpus.get(device.uuid, GpuAccount())
         age = None if device.gauges_at is None else snapshot.monotonic - device.gauges_at
         return Gpu(
@@ -183,7 +184,7 @@ class Ledger:
             energy_uj=account.energy_uj,
             idle_uj=account.idle_uj,
             unattributed_uj=dict(account.unattributed_uj),
-            pending_uj=self._waiting(device.uuid),
+            pending_uj=pending_uj,
             discarded_uj=account.discarded_uj,
             resets=account.resets,
             integrated=account.integrated,
@@ -191,11 +192,6 @@ class Ledger:
             idle_source=account.idle_source,
             trust=account.trust,
         )
-
-    def _waiting(self, uuid: str) -> int:
-        unnamed = sum(held.amounts.all_uj for key, held in self._pending.items() if key[1] == uuid)
-        unseen = sum(a.held.amounts.all_uj for place, a in self._work.items() if a.held and place[1] == uuid)
-        return unnamed + unseen
 
     def _workloads(
         self, snapshot: Snapshot, fresh: dict[str, Device], indexes: dict[str, int]

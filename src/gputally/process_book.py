@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gputally.accounts import Amounts
 from gputally.attribute import Shares
 from gputally.model import Device, Owner, Process, ProcessKey, Snapshot
 from gputally.tally import ProcessUse
+from gputally.weights import Seat
 
 OTHER = Owner(kind="other")
-
-Seat = tuple[ProcessKey, str]
-"""A process, in a MIG instance."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class ProcessBook:
             self._others.setdefault(device.uuid, Amounts(busy_us=None if device.activities is None else 0))
         known = [used for used in rest if used is not None]
         return [
-            replace(row, memory_used_bytes=used)
+            row._replace(memory_used_bytes=used)
             for row, used in zip(
                 self._totals(device),
                 (*(memory[seat] for seat in named), sum(known) if known else None),
@@ -91,7 +89,7 @@ class ProcessBook:
         others = self._others.get(device.uuid)
         if others is not None:
             told = ProcessUse(OTHER, *place, "", "", "other")
-            rows.append(replace(told, sm_busy_us=others.busy_us, energy_uj=others.energy_uj))
+            rows.append(told._replace(sm_busy_us=others.busy_us, energy_uj=others.energy_uj))
         return rows
 
     def _admit(

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from gputally import __version__, loop
-from gputally.attribute import Rules
+from gputally.accounts import Books
+from gputally.attribute import Memory, Rules
 from gputally.collect import Collector
 from gputally.config import Config
 from gputally.dialects import DIALECTS, native
+from gputally.keeper import Keeper, boot_id
 from gputally.ledger import Ledger
 from gputally.machine import Machine
 from gputally.machine.clocks import RealClock, VirtualClock
@@ -31,6 +33,7 @@ from gputally.outputs.site import Site
 from gputally.owners.discovery import Places, discover
 from gputally.process_book import ProcessRules
 from gputally.sources.nvml import Choice, NvmlSource
+from gputally.state import State
 from gputally.tally import Tally
 
 log = logging.getLogger(__name__)
@@ -45,6 +48,8 @@ async def serve(config: Config) -> None:
     """Collect and answer scrapes until SIGTERM or SIGINT."""
     _allow_more_descriptors()
     machine = open_machine(config, live=True)
+    keeper = _keeper(config, machine)
+    ledger = _ledger(config, machine, scraped=True, kept=keeper.load() if keeper else None)
     site = _site(config, machine)
     server = HttpServer(site.respond)
     addresses = server.listen(config.web_listen_address)
@@ -59,14 +64,16 @@ async def serve(config: Config) -> None:
     await loop.run(
         machine.clock,
         collector,
-        _ledger(config, machine, scraped=True),
-        site,
+        ledger,
+        site if keeper is None else keeper.behind(site, ledger),
         tick=config.tick,
         interval=config.interval,
         stop=stop,
     )
     log.info("ending")
     await _end(server.stop(GRACE))
+    if keeper is not None:
+        await _end(keeper.save(ledger))
     await _end(collector.close())
 
 
@@ -141,9 +148,14 @@ def _places(config: Config) -> Places:
     )
 
 
-def _ledger(config: Config, machine: Machine, scraped: bool) -> Ledger:
+def _ledger(
+    config: Config, machine: Machine, scraped: bool, kept: tuple[Books, Memory] | None = None
+) -> Ledger:
+    books, memory = kept or (None, None)
     return Ledger(
         machine.name,
+        books=books,
+        memory=memory,
         retention=config.retention,
         max_age=config.max_age,
         rules=Rules(
@@ -156,6 +168,12 @@ def _ledger(config: Config, machine: Machine, scraped: bool) -> Ledger:
         else None,
         scraped=scraped,
     )
+
+
+def _keeper(config: Config, machine: Machine) -> Keeper | None:
+    if config.state_directory is None:
+        return None
+    return Keeper(State(config.state_directory, boot_id(machine)), machine.clock)
 
 
 def _site(config: Config, machine: Machine) -> Site:

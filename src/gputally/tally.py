@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gputally.model import Device, Owner, Snapshot
 
@@ -29,8 +30,7 @@ class Gpu:
     """How far the learned cost of a busy second is believed, 0 to 1."""
 
 
-@dataclass(frozen=True)
-class NamespaceUse:
+class NamespaceUse(NamedTuple):
     """All that a namespace used of one GPU so far, also by workloads that are long gone."""
 
     kind: str
@@ -42,8 +42,7 @@ class NamespaceUse:
     sm_busy_us: int | None
 
 
-@dataclass(frozen=True)
-class Workload:
+class Workload(NamedTuple):
     """All processes of one owner on one GPU, or on one MIG instance of it."""
 
     owner: Owner
@@ -62,8 +61,7 @@ class Workload:
     start_time_seconds: float | None = None
 
 
-@dataclass(frozen=True)
-class ProcessUse:
+class ProcessUse(NamedTuple):
     """One process on one GPU, or all the others there together (`pid` empty)."""
 
     owner: Owner
