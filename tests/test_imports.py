@@ -19,6 +19,7 @@ LINE = (
     ("collect",),
     ("meter", "apportion", "idle", "intensity", "weights"),
     ("attribute",),
+    ("coverage",),
     ("tally",),
     ("accounts",),
     ("process_book",),
@@ -30,6 +31,7 @@ LINE = (
     ("metrics",),
     ("dialects",),
     ("outputs",),
+    ("views",),
     ("parse", "logs", "setting"),
     ("setting_names",),
     ("config",),
@@ -40,7 +42,7 @@ LINE = (
 PLACE = {name: place for place, names in enumerate(LINE) for name in names}
 CORE = (
     *("model", "lanes", "collect", "meter", "apportion", "idle", "intensity", "weights", "attribute"),
-    *("tally", "accounts", "process_book", "ledger", "loop", "metrics"),
+    *("coverage", "tally", "accounts", "process_book", "ledger", "loop", "metrics"),
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from gputally.dialects import DIALECTS
 from gputally.machine.simulation.samplers import Sampler
 from gputally.parse import (
+    absolute,
     address,
     count,
     dialects,
@@ -49,6 +50,8 @@ class Config:
     simulated_seed: int
     simulated_sampler: Sampler
     dialect: tuple[str, ...]
+    docker_root: str
+    hpc_job_mapping_dir: str | None
     process_metrics: bool
     process_metrics_min_age: float
     process_metrics_top: int
@@ -167,6 +170,20 @@ SETTINGS = (
         dialects,
         "LIST",
         f"Metric names on the telemetry path, with commas between: {', '.join(DIALECTS)}.",
+    ),
+    Setting(
+        "docker.root",
+        "/var/lib/docker",
+        absolute,
+        "DIR",
+        "Where Docker keeps its files: container names are read there if it can be read.",
+    ),
+    Setting(
+        "hpc-job-mapping-dir",
+        "",
+        path,
+        "DIR",
+        "Folder with a file per GPU that names the job on it, as a prolog writes for dcgm-exporter.",
     ),
     Setting(
         "process-metrics",

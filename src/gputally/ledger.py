@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gputally.accounts import Account, Amounts, Books, GpuAccount, Held, Place
 from gputally.attribute import GpuShare, Memory, ProcessShare, Rules, attribute
+from gputally.coverage import coverage
 from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Holder, Owner, Snapshot, State
 from gputally.process_book import ProcessBook, ProcessRules
 from gputally.tally import Gpu, Tally, Workload
@@ -84,7 +85,7 @@ class Ledger:
             workloads=self._workloads(snapshot, fresh, indexes),
             namespaces=self._namespaces.rows(indexes),
             processes=self._book.rows(snapshot, fresh) if self._book is not None else (),
-            process_results=_results(snapshot),
+            process_results=snapshot.process_results,
             samples_dropped=dict(self.books.samples_dropped),
             series_dropped={**self.books.series_dropped, "namespaces": self._namespaces.folded},
             nvml_errors=dict(self.books.nvml_errors),
@@ -178,9 +179,10 @@ class Ledger:
     def _gpu(self, device: Device, snapshot: Snapshot, pending_uj: int) -> Gpu:
         account = self._gpus.get(device.uuid, GpuAccount())
         age = None if device.gauges_at is None else snapshot.monotonic - device.gauges_at
+        fresh = device.state is State.OK and age is not None and age <= self._max_age
         return Gpu(
             device,
-            fresh=device.state is State.OK and age is not None and age <= self._max_age,
+            fresh=fresh,
             energy_uj=account.energy_uj,
             idle_uj=account.idle_uj,
             unattributed_uj=dict(account.unattributed_uj),
@@ -191,6 +193,7 @@ class Ledger:
             idle_watts=account.idle_watts,
             idle_source=account.idle_source,
             trust=account.trust,
+            coverage_ratio=coverage(device, snapshot) if fresh else None,
         )
 
     def _workloads(
@@ -269,9 +272,3 @@ def _present(snapshot: Snapshot, fresh: dict[str, Device]) -> dict[Place, dict[i
             place = (_owner(snapshot, holder.pid), uuid, holder.mig)
             found.setdefault(place, {})[holder.pid] = holder.memory_used_bytes
     return found
-
-
-def _results(snapshot: Snapshot) -> dict[str, int]:
-    pids = {pid for device in snapshot.devices for pid, _ in _places(device)}
-    hidden = sum(pid not in snapshot.processes for pid in pids)
-    return {"host": len(pids) - hidden, "hidden": hidden}

@@ -56,6 +56,18 @@ class Process:
     """Unix time at which it started."""
 
 
+@dataclass(frozen=True)
+class Namespaces:
+    """Where this program stands among the kernel's namespaces."""
+
+    pid_inode: int
+    """The number of its PID namespace."""
+    own_pid: int
+    own_cgroup: str
+    init_cgroup: str | None
+    """The cgroup of the process that is number 1 to us; None where it cannot be read."""
+
+
 class Owner(NamedTuple):
     """Whose a process is."""
 
@@ -262,6 +274,8 @@ class Snapshot:
     """What was allocated to whom; None where nobody tells."""
     host_pid: str | None = None
     """Whether our PID namespace shows every process: yes, nested or no."""
+    process_results: Mapping[str, int] = field(default_factory=dict)
+    """How well the processes that GPUs name could be traced -> how many."""
     health: tuple[Health, ...] = ()
     stuck: Mapping[str, int] = field(default_factory=dict)
     losses: Losses = Losses()

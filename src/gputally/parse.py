@@ -119,6 +119,13 @@ def address(text: str) -> str:
     return text
 
 
+def absolute(text: str) -> str:
+    """A path from the root."""
+    if not text.startswith("/") or "\0" in text:
+        raise ValueError("a path that begins with /")
+    return text.rstrip("/") or "/"
+
+
 def path(text: str) -> str | None:
     """A path, or nothing."""
     return text or None

@@ -10,13 +10,14 @@ import signal
 import sys
 from collections.abc import Coroutine
 from contextlib import suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NoReturn
 
 from gputally import __version__, loop
 from gputally.accounts import Books
 from gputally.attribute import Memory, Rules
-from gputally.collect import Collector
+from gputally.collect import Collector, Watcher
 from gputally.config import Config
 from gputally.dialects import DIALECTS, native
 from gputally.keeper import Keeper, boot_id
@@ -30,11 +31,18 @@ from gputally.machine.simulated import FIXED_USAGE, SimulatedMachine
 from gputally.model import Pace
 from gputally.outputs.http import HttpServer
 from gputally.outputs.site import Site
+from gputally.owners import Resolver
+from gputally.owners.cgroup import node_base, parse
 from gputally.owners.discovery import Places, discover
+from gputally.owners.host import CgroupOwner, Identify
+from gputally.owners.jobs import JobFiles
+from gputally.owners.runtimes import ConmonNames, DockerFiles
 from gputally.process_book import ProcessRules
 from gputally.sources.nvml import Choice, NvmlSource
 from gputally.state import State
 from gputally.tally import Tally
+from gputally.views import explain as view
+from gputally.views.explain import Trace
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +102,27 @@ async def record(config: Config, folder: Path) -> list[Path]:
     return recorder.save(folder)
 
 
+async def explain(config: Config, pid: int) -> bool:
+    """Say how a process was traced; tells whether it was."""
+    machine = open_machine(config, live=False)
+    collector = _collector(config, machine, patience=max(config.nvml_deadline, 10.0))
+    await collector.collect(Pace.INTERVAL)
+    await machine.clock.until(machine.clock.monotonic() + config.tick)
+    snapshot = await collector.collect(Pace.INTERVAL)
+    process = machine.process(pid)
+    steps = [] if process is None else list(collector.steps(process))
+    identity = None if process is None else _identify(machine)(process.cgroup)
+    trace = Trace(pid, snapshot, process, machine.exists(pid), identity, steps)
+    sys.stdout.write(view.explain(trace))
+    await _end(collector.close())
+    return trace.is_traced
+
+
+def explain_cgroup(raw: bytes) -> None:
+    """Say whose a saved /proc/PID/cgroup is."""
+    sys.stdout.write(view.identity_json(parse(raw.decode("utf-8", "replace"))))
+
+
 def open_machine(config: Config, *, live: bool) -> Machine:
     """The machine that was asked for; `live` lets recorded and simulated ones run in real time."""
     kind, _, folder = config.machine.partition(":")
@@ -125,7 +154,30 @@ async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]
 
 def _collector(config: Config, machine: Machine, patience: float) -> Collector:
     nvml = NvmlSource(machine, Choice(config.gpus), deadline=config.nvml_deadline, patience=patience)
-    return Collector(machine, (nvml,), outside=discover(machine, _places(config)))
+    identify = _identify(machine)
+    outside = discover(machine, _places(config), identify)
+    return Collector(machine, (nvml,), *_owners(config, machine, identify), outside)
+
+
+def _owners(config: Config, machine: Machine, identify: Identify) -> tuple[list[Resolver], list[Watcher]]:
+    """Who says whose a process is, in this order, and who of them wants to see the GPUs first."""
+    resolvers: list[Resolver] = [
+        CgroupOwner(identify),
+        DockerFiles(machine, identify, config.docker_root),
+        ConmonNames(machine, identify),
+    ]
+    if config.hpc_job_mapping_dir is None:
+        return resolvers, []
+    jobs = JobFiles(machine, config.hpc_job_mapping_dir)
+    return [*resolvers, jobs], [jobs.look]
+
+
+def _identify(machine: Machine) -> Identify:
+    """Reads cgroups as seen from this machine's node; remembered, since resolvers ask one after another."""
+    namespaces = machine.namespaces()
+    base = node_base((namespaces.init_cgroup if namespaces else None) or "")
+    own_pod = machine.variable("POD_UID") or None
+    return lru_cache(4096)(partial(parse, base=base, own_pod=own_pod))
 
 
 def _places(config: Config) -> Places:

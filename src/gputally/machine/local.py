@@ -10,8 +10,10 @@ from typing import Any
 from gputally.machine import OPEN, Access, Gpu, files, web
 from gputally.machine.clocks import RealClock
 from gputally.machine.nvml import LocalNvml
-from gputally.machine.processes import LocalProcesses
-from gputally.model import Process, ProcessKey, SelfUsage
+from gputally.machine.processes import LocalProcesses, exists, read_file
+from gputally.model import Namespaces, Process, ProcessKey, SelfUsage
+
+MOST_FILE = 2**20
 
 
 class LocalMachine:
@@ -32,6 +34,20 @@ class LocalMachine:
     def process(self, pid: int) -> Process | None:
         """Ask the kernel."""
         return self._processes.read(pid)
+
+    def exists(self, pid: int) -> bool:
+        """Ask the kernel without /proc."""
+        return exists(pid)
+
+    def namespaces(self) -> Namespaces | None:
+        """Ask the kernel."""
+        return self._processes.namespaces()
+
+    def file(self, path: str) -> bytes | None:
+        """Read it; what is under /proc from the /proc we were given."""
+        if path.startswith("/proc/"):
+            return read_file(self._proc_root + path.removeprefix("/proc"))
+        return read_file(path, MOST_FILE)
 
     def ended(self) -> Sequence[ProcessKey]:
         """Ask the kernel who went."""

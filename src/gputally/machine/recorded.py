@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gputally.machine import OPEN, Access, Gpu
-from gputally.model import Process, ProcessKey, SelfUsage, Unreadable
+from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 NOT_SUPPORTED = 3
 ANY_ARGUMENTS = ("nvmlDeviceGetProcessUtilization",)
@@ -88,10 +88,24 @@ class RecordedMachine:
         self._watched.add(process.key)
         return process
 
+    def exists(self, pid: int) -> bool:
+        """Whether the recording knows of it; one that was hidden is null there."""
+        return str(pid) in self._frames[self.clock.tick]["processes"]
+
+    def namespaces(self) -> Namespaces | None:
+        """Where the recording program stood."""
+        recorded = self._frames[self.clock.tick]["outside"].get("namespaces")
+        return None if recorded is None else Namespaces(**recorded)
+
+    def file(self, path: str) -> bytes | None:
+        """What was kept of the file at this tick."""
+        text = self._frames[self.clock.tick]["outside"].get(f"file {path}")
+        return None if text is None else str(text).encode()
+
     def ended(self) -> Sequence[ProcessKey]:
         """Processes that this tick no longer has."""
         now = self._frames[self.clock.tick]["processes"]
-        gone = [key for key in self._watched if now.get(str(key.pid), {}).get("start") != key.start]
+        gone = [key for key in self._watched if (now.get(str(key.pid)) or {}).get("start") != key.start]
         self._watched.difference_update(gone)
         return sorted(gone, key=lambda key: key.pid)
 

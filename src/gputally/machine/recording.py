@@ -12,10 +12,11 @@ from typing import Any
 
 from gputally import __version__
 from gputally.machine import OPEN, Access, Clock, Gpu, Machine
+from gputally.machine.file_masks import what_we_use
 from gputally.machine.masks import without_secrets
 from gputally.machine.messages import trimmed
 from gputally.machine.recorded import question
-from gputally.model import Process, ProcessKey, SelfUsage, Unreadable
+from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 MASKED = ("nvmlDeviceGetSerial",)
 """Answers that name a piece of property and nothing a bug depends on."""
@@ -49,7 +50,7 @@ class Recorder:
         self._lock = threading.Lock()  # lanes ask from threads of their own
         self._ticks: list[dict[str, Any]] = []
         self._answers: dict[str, dict[str, Any]] = {}
-        self._processes: dict[str, dict[str, Any]] = {}
+        self._processes: dict[str, dict[str, Any] | None] = {}
         self._outside: dict[str, Any] = {}
         self._files: dict[str, bytes] = {}
         self._usage = SelfUsage()
@@ -75,6 +76,27 @@ class Recorder:
                 "started_at": process.started_at,
             }
         return process
+
+    def exists(self, pid: int) -> bool:
+        """Ask, and keep that it is hidden."""
+        there = self._machine.exists(pid)
+        if there:
+            self._processes.setdefault(str(pid), None)
+        return there
+
+    def namespaces(self) -> Namespaces | None:
+        """Ask, and keep it."""
+        answer = self._machine.namespaces()
+        if answer is not None:
+            self._outside["namespaces"] = asdict(answer)
+        return answer
+
+    def file(self, path: str) -> bytes | None:
+        """Ask, and keep only what gputally uses of it: command lines may hold secrets."""
+        answer = self._machine.file(path)
+        if answer is not None:
+            self._outside[f"file {path}"] = what_we_use(path, answer)
+        return answer
 
     def ended(self) -> Sequence[ProcessKey]:
         """Ask, and forget those that went."""

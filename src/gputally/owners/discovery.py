@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from gputally.machine import Access, Machine
 from gputally.model import Unreadable
 from gputally.owners.apiserver import ApiServer
+from gputally.owners.cgroup import parse
 from gputally.owners.cri import Cri
 from gputally.owners.docker import ContainerNames
 from gputally.owners.grants import Grants
+from gputally.owners.host import Identify
 from gputally.owners.inquiry import Inquiry
 from gputally.owners.kubelet import KubeletPods
 from gputally.owners.logs import PodLogs
 from gputally.owners.names import NamingParty, PodNames, Source
-from gputally.owners.outside import Identify, Outside, Shown, identify
+from gputally.owners.outside import Outside, Shown
 from gputally.owners.podresources import PodResources
 from gputally.owners.pods_api import PodsApi
 
@@ -57,7 +59,7 @@ class Places:
     annotations: tuple[str, ...] = ()
 
 
-def discover(machine: Machine, places: Places, identify: Identify = identify) -> Outside:
+def discover(machine: Machine, places: Places, identify: Identify = parse) -> Outside:
     """Everybody to be asked on this machine."""
     engines = [
         ContainerNames(machine, kind, socket)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from gputally.model import (
     PENDING,
@@ -23,17 +22,10 @@ from gputally.model import (
 from gputally.owners.cgroup import parse
 from gputally.owners.docker import ContainerNames
 from gputally.owners.grants import Grants
+from gputally.owners.host import Identify
 from gputally.owners.identity import Identity
 from gputally.owners.inquiry import Inquiry
 from gputally.owners.names import PodNames
-
-Identify = Callable[[Process], Identity]
-parsed = lru_cache(maxsize=4096)(parse)
-
-
-def identify(process: Process) -> Identity:
-    """Whose a process is by its cgroup alone."""
-    return parsed(process.cgroup)
 
 
 @dataclass(frozen=True)
@@ -55,7 +47,7 @@ class Outside:
 
     def __init__(
         self,
-        identify: Identify = identify,
+        identify: Identify = parse,
         inquiries: Sequence[Inquiry] = (),
         pods: PodNames | None = None,
         grants: Grants | None = None,
@@ -95,7 +87,7 @@ class Outside:
 
     def refine(self, process: Process, owner: Owner) -> Owner:
         """The owner under the names that the parties give it."""
-        identity = self._identify(process)
+        identity = self._identify(process.cgroup)
         if identity.conflict:
             return owner
         if identity.kind == "pod":
@@ -118,7 +110,7 @@ class Outside:
         """More about owners of processes, by the youngest of each, and about those with grants."""
         found: dict[Owner, Detail] = {}
         for process in sorted(processes, key=lambda process: process.key.start):
-            identity, owner = self._identify(process), owners[process.key]
+            identity, owner = self._identify(process.cgroup), owners[process.key]
             if identity.container_id is not None and owner not in (PENDING, UNNAMED, UNKNOWN):
                 found[owner] = self._detail(identity)
         for grant in self.grants or ():

@@ -249,4 +249,12 @@ GPU_METRICS = (
         "Processes that hold a context on the GPU.",
         lambda device: None if device.holders is None else len(device.holders),
     ),
+    Metric(
+        GPU,
+        "gputally_gpu_attribution_coverage_ratio",
+        GAUGE,
+        "Part of the GPU's use that is traced to somebody: of the busy time that the newest samples saw, or,"
+        " with nobody busy, of the processes that hold a context.",
+        lambda gpu: gpu.coverage_ratio,
+    ),
 )

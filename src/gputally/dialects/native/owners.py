@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from gputally.metrics import GAUGE, INFO, Metric, Scope
 from gputally.model import PENDING, UNKNOWN, UNNAMED, Detail, Owner, Snapshot
@@ -82,7 +82,7 @@ def _held(snapshot: Snapshot) -> list[tuple[Owner, str, str]]:
             owner = UNKNOWN if process is None else snapshot.owners[process.key]
             if owner not in (PENDING, UNNAMED, UNKNOWN):
                 found.add((owner, device.uuid, holder.mig))
-    return sorted(found, key=lambda use: (use[1], use[2], astuple(use[0])))
+    return sorted(found, key=lambda use: (use[1], use[2], tuple(use[0])))
 
 
 def _names(owner: Owner) -> tuple[str, ...]:
