@@ -266,6 +266,23 @@ def test_after_410_the_list_is_asked_for_again(machine: LocalMachine, api: WebSe
     run(watch())
 
 
+def test_a_watch_that_is_refused_is_not_asked_for_again_and_again(
+    machine: LocalMachine, api: WebServer, tmp_path: Path
+) -> None:
+    party = client(machine, api, tmp_path)
+    api.watch_status = 403
+
+    async def watch() -> None:
+        inquiry = Inquiry(machine.clock, party)
+        inquiry.start()
+        await asyncio.sleep(5)
+        await inquiry.stop()
+
+    run(watch())
+    assert len(api.requests) <= 10
+    assert party.pods.by_uid
+
+
 @pytest.mark.parametrize("status", [401, 403, 429, 500])
 def test_a_refusal_of_the_api_server_keeps_what_is_known(
     machine: LocalMachine, api: WebServer, tmp_path: Path, status: int

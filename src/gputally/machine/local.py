@@ -11,7 +11,7 @@ from gputally.machine import OPEN, Access, Gpu, files, web
 from gputally.machine.clocks import RealClock
 from gputally.machine.nvml import LocalNvml
 from gputally.machine.processes import LocalProcesses, exists, read_file
-from gputally.model import Namespaces, Process, ProcessKey, SelfUsage
+from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 MOST_FILE = 2**20
 
@@ -55,6 +55,8 @@ class LocalMachine:
 
     async def rpc(self, socket: str, method: str, request: bytes) -> bytes:
         """Ask a gRPC server."""
+        if not os.path.exists(socket):
+            raise Unreadable(f"{socket}: not there, or not for us to see")
         from gputally.machine import grpc  # 2.4 MiB that a host without Kubernetes need not carry
 
         return await grpc.call(socket, method, request)

@@ -8,11 +8,13 @@ from typing import Any
 
 from gputally.machine import Access, Machine
 from gputally.model import Owner, Unreadable
+from gputally.owners.host import qualified
 from gputally.owners.identity import Identity
 from gputally.owners.inquiry import pause
 
 EVERY = 15.0
 LEAST = 2.0
+MOST_CONTAINERS = 10_000
 PAGE = "http://localhost/v1.41/containers/json?all=true"
 
 
@@ -30,7 +32,7 @@ class ContainerNames:
         page = await self._machine.get(PAGE, self._access)
         try:
             content: list[Any] = json.loads(page)
-            self.names = {item["Id"]: _name(item) for item in content[:]}
+            self.names = {item["Id"]: _name(item) for item in content[:MOST_CONTAINERS]}
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise Unreadable(f"{self.name}: not a list of containers: {error}") from None
 
@@ -43,7 +45,7 @@ class ContainerNames:
         name = self.names.get(identity.container_id or "")
         if identity.kind != self.name or not name:
             return None
-        return Owner(kind=owner.kind, namespace=owner.namespace, container=name, workload=name)
+        return owner._replace(container=name, workload=qualified(identity, name))
 
 
 def _name(item: Any) -> str:

@@ -99,13 +99,16 @@ class Inquiry:
     async def _run(self) -> None:
         failures = 0
         while True:
+            began = self._clock.monotonic()
             try:
                 if await self.once():
-                    failures = 0
                     await self._party.follow(self._hurry)
+                    failures = 0
                     continue
             except Unreadable as error:
                 log.debug("%s: %s", self.name, error)  # what was followed ended; the next question tells
+                # A list that is answered and a watch that is refused must not be asked for in turns.
+                failures = 0 if self._clock.monotonic() - began > LONGEST_PAUSE else failures
             except Exception as error:  # the outermost loop of this task: whatever it is, ask again
                 log.exception("%s failed", self.name)
                 fault = Health(self.name, up=False, reason=repr(error), about="owners")
