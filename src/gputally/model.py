@@ -108,6 +108,7 @@ class Detail:
     container_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    node: str = ""
 
 
 class Grant(NamedTuple):
@@ -115,6 +116,7 @@ class Grant(NamedTuple):
 
     owner: Owner
     uuid: str
+    """Empty where the device it was given is none that we know."""
     mig: str = ""
 
 
@@ -255,6 +257,8 @@ class Health:
     duration_seconds: float | None = None
     succeeded_at: float | None = None
     """Monotonic time of its newest good answer."""
+    about: str = "gpus"
+    """What it tells of: gpus, or their owners."""
 
 
 @dataclass(frozen=True)
