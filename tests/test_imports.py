@@ -11,6 +11,7 @@ SRC = Path(__file__).parent.parent / "src" / "gputally"
 
 LINE = (
     ("",),
+    ("counted",),
     ("model",),
     ("lanes",),
     ("machine",),
@@ -32,7 +33,8 @@ LINE = (
     ("dialects",),
     ("outputs",),
     ("views",),
-    ("parse", "logs"),
+    ("parse", "logs", "setting"),
+    ("setting_names",),
     ("config",),
     ("service",),
     ("cli",),

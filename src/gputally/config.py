@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -24,6 +23,8 @@ from gputally.parse import (
     watts,
     within,
 )
+from gputally.setting import Setting
+from gputally.setting_names import NAMING
 
 
 class Wrong(Exception):
@@ -45,6 +46,9 @@ class Config:
     gpus: tuple[str, ...]
     nvml_library: str | None
     nvml_deadline: float
+    nvml_grace: float
+    nvml_yield: float
+    nvml_pcie_throughput: bool
     proc_root: str | None
     simulated_seed: int
     simulated_sampler: Sampler
@@ -54,6 +58,21 @@ class Config:
     process_metrics: bool
     process_metrics_min_age: float
     process_metrics_top: int
+    kubernetes: str
+    kubernetes_api: str
+    kubernetes_token_file: str | None
+    kubernetes_ca_file: str | None
+    kubernetes_node: str
+    kubernetes_logs: str
+    kubernetes_pod_labels: tuple[str, ...]
+    kubernetes_pod_annotations: tuple[str, ...]
+    kubelet_root: str | None
+    kubelet_podresources_socket: str | None
+    kubelet_url: str
+    kubelet_insecure: bool
+    cri_socket: str | None
+    docker_socket: str | None
+    podman_socket: str | None
     web_listen_address: str
     web_telemetry_path: str
     log_level: str
@@ -63,27 +82,6 @@ class Config:
     def max_age(self) -> float:
         """How old a gauge may be before it is withdrawn."""
         return min(3 * self.interval, 60.0)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One setting."""
-
-    flag: str
-    default: str
-    read: Callable[[str], Any]
-    shape: str
-    help: str
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that sets it."""
-        return "GPUTALLY_" + re.sub("[.-]", "_", self.flag).upper()
-
-    @property
-    def name(self) -> str:
-        """Its attribute of Config."""
-        return re.sub("[.-]", "_", self.flag)
 
 
 SETTINGS = (
@@ -149,6 +147,28 @@ SETTINGS = (
         "How long a GPU may take to answer before it counts as hung.",
     ),
     Setting(
+        "nvml.grace",
+        "1m",
+        within(0, 86_400),
+        "DURATION",
+        "How long to go on when only a restart can bring the GPUs back (the driver was replaced under its"
+        " library, or our access was taken away) before ending with code 78; 0s to go on for ever.",
+    ),
+    Setting(
+        "nvml.yield",
+        "10m",
+        within(1, 86_400),
+        "DURATION",
+        "How long all GPUs are let go of at SIGUSR2, so that they can be reset; a second SIGUSR2 ends it.",
+    ),
+    Setting(
+        "nvml.pcie-throughput",
+        "off",
+        switch,
+        "on|off",
+        "PCIe traffic of the moment too, which costs 40 ms per GPU and interval.",
+    ),
+    Setting(
         "proc.root",
         "",
         path,
@@ -211,6 +231,7 @@ SETTINGS = (
         "N",
         "How many processes of a GPU get series of their own, those with most memory first.",
     ),
+    *NAMING,
     Setting("web.listen-address", ":10400", address, "HOST:PORT", "Where to listen for scrapes."),
     Setting("web.telemetry-path", "/metrics", url_path, "PATH", "Path of the metrics."),
     Setting(
