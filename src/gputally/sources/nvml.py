@@ -133,7 +133,10 @@ class NvmlSource:
     def _forget(self) -> None:
         """What GPUs could and could not was true of the driver that is gone."""
         for index in [i for i, seat in self._seats.items() if not seat.lane.busy]:
-            self._seats.pop(index).lane.end()
+            seat = self._seats.pop(index)
+            seat.lane.end()
+            if seat.reading is not None:
+                seat.reading.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     def _seat(self, count: int) -> None:
         """One seat per index; GPUs that are no longer counted are remembered as lost."""

@@ -126,10 +126,8 @@ class Driver:
         if self._resting_until is None:
             return
         await self.close(lanes)
-        held = "" if not self._initialised else "; a call that has not returned still holds them"
-        raise Unreadable(
-            f"nvml: told to let go of the GPUs for {self._resting_until - now:.0f} s{held}", YIELDED
-        )
+        held = "; a call that has not returned still holds them" if self._initialised else ""
+        raise Unreadable(f"nvml: told to let go of the GPUs (SIGUSR2){held}", YIELDED)
 
     async def close(self, lanes: Sequence[Lane]) -> None:
         """Shut the library down, unless a call that never returns holds it."""
