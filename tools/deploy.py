@@ -1,4 +1,4 @@
-"""Writes the chart's copies of rules and dashboards and the plain manifests; --check says which are not current."""
+"""Writes the chart's copies of rules and dashboards and the plain manifests; --check finds those not current."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "gputally"
-NOTE = "# Written by `tools/deploy.py` from the chart with deploy/values/{name}.yaml; change those, not this file.\n"
+NOTE = "# Written by `tools/deploy.py` from the chart and deploy/values/{name}.yaml; change those instead.\n"
 IMAGE = ("--set-string", "image.repository=gputally", "--set-string", "image.tag=set-me")
 """What the user replaces; it is no image anywhere."""
 
@@ -97,8 +97,8 @@ def helm() -> str:
 def manifest(preset: Preset) -> str:
     """The chart as plain manifests, without what only Helm understands."""
     values = DEPLOY / "values" / f"{preset.name}.yaml"
-    command = [helm(), "template", preset.release, str(CHART), "--namespace", preset.namespace, "--skip-tests"]
-    command += ["--values", str(values), *IMAGE]
+    command = [helm(), "template", preset.release, str(CHART), "--namespace", preset.namespace]
+    command += ["--skip-tests", "--values", str(values), *IMAGE]
     command += ["--set", f"namespace.create={str(preset.own_namespace).lower()}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if done.returncode:
@@ -108,7 +108,7 @@ def manifest(preset: Preset) -> str:
 
 
 def _copies(source: str, target: str, ending: str) -> dict[Path, str]:
-    """Rules and dashboards for the chart; promtool's tests of the rules, which have no groups, stay behind."""
+    """Rules and dashboards for the chart; promtool's tests, which have no groups, stay behind."""
     files = {}
     for path in sorted((ROOT / source).glob(f"*.{ending}")):
         text = path.read_text(encoding="utf-8")
