@@ -27,8 +27,8 @@ RUN mkdir -p /content/etc/ssl/certs /content/usr/lib /content/usr/lib64 /content
     && cp -a --parents /usr/local/bin /usr/local/lib /content \
     && { find /usr/local -type f \( -name '*.so*' -o -name 'python3*' \) -exec ldd {} + 2>/dev/null || true; } \
         | grep -o '/[^ ():]*\.so[^ ():]*' | grep -v '^/usr/local/' | sort -u | xargs cp -L --parents -t /content \
-    && find /lib /usr/lib -name 'libdl.so.2' -o -name 'libpthread.so.0' -o -name 'librt.so.1' -o -name 'libm.so.6' \
-        | xargs cp -L --parents -t /content \
+    && find /lib/ \( -name libdl.so.2 -o -name libpthread.so.0 -o -name librt.so.1 -o -name libm.so.6 \) \
+        -exec cp -L --parents -t /content {} + \
     && { cp /etc/debian_version /content/etc/ && cp /etc/ssl/certs/ca-certificates.crt /content/etc/ssl/certs/ || true; } \
     && printf 'root:x:0:0::/:/none\ngputally:x:65532:65532::/:/none\n' > /content/etc/passwd \
     && printf 'root:x:0:\ngputally:x:65532:\n' > /content/etc/group

@@ -1,4 +1,4 @@
-"""Writes the chart's copies of rules and dashboards and the plain manifests; --check finds those not current."""
+"""Writes the chart's copies of rules and dashboards, and the plain manifests; --check finds stale ones."""
 
 from __future__ import annotations
 
@@ -80,6 +80,7 @@ def generated() -> dict[Path, str]:
     files[folder / "prometheus.yml"] = _prometheus(folder, rules)
     for name in rules:
         files[folder / name] = (ROOT / "alerts" / name).read_text(encoding="utf-8")
+    files[DEPLOY / "systemd" / "cm-purplepill.service"] = _purplepill_unit()
     names = ", ".join(["prometheus.yml", *rules])
     files[folder / "kustomization.yaml"] = PROMETHEUS_KUSTOMIZATION.format(files=names)
     return files
@@ -122,6 +123,14 @@ def _prometheus(folder: Path, rules: list[str]) -> str:
     head = "# Written by `tools/deploy.py` from scrape_configs.yaml.\nglobal: {evaluation_interval: 30s}\n"
     named = f"rule_files: [{', '.join(rules)}]\n" if rules else ""
     return head + named + "\n".join(scrape.splitlines()[1:]) + "\n"
+
+
+def _purplepill_unit() -> str:
+    """Our unit under the name, port, interval and metric names of CM PurplePill."""
+    text = (DEPLOY / "systemd" / "gputally.service").read_text(encoding="utf-8")
+    head = "# Written by `tools/deploy.py` from gputally.service, for those who had CM PurplePill.\n"
+    flags = "--web.listen-address=:9531 --interval=15s --dialect=native,purplepill"
+    return head + text.replace("--now gputally", "--now cm-purplepill").replace(" serve\n", f" serve {flags}\n")
 
 
 def _orphans(files: dict[Path, str]) -> list[Path]:
