@@ -129,8 +129,10 @@ def _purplepill_unit() -> str:
     """Our unit under the name, port, interval and metric names of CM PurplePill."""
     text = (DEPLOY / "systemd" / "gputally.service").read_text(encoding="utf-8")
     head = "# Written by `tools/deploy.py` from gputally.service, for those who had CM PurplePill.\n"
-    flags = "--web.listen-address=:9531 --interval=15s --dialect=native,purplepill"
-    return head + text.replace("--now gputally", "--now cm-purplepill").replace(" serve\n", f" serve {flags}\n")
+    settings = ("WEB_LISTEN_ADDRESS=:9531", "INTERVAL=15s", "DIALECT=native,purplepill")
+    lines = "".join(f"Environment=GPUTALLY_{setting}\n" for setting in settings)
+    text = text.replace("--now gputally", "--now cm-purplepill")
+    return head + text.replace("EnvironmentFile=", f"{lines}EnvironmentFile=")
 
 
 def _orphans(files: dict[Path, str]) -> list[Path]:
