@@ -47,3 +47,8 @@ $(VENV)/%.done: requirements/%.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+
+.PHONY: check-deploy
+check-deploy: $(VENV)/dev.done tools ## chart, manifests, units, image and scripts, with the tools that read them
+	$(BIN)/python tools/deploy.py --check
+	$(BIN)/pytest tests/deploy $(ARGS)
