@@ -41,7 +41,7 @@ def test_generated_files_are_current() -> None:
 
 @by_name("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_kustomize_builds(folder: Path) -> None:
-    done = run(tool("kubectl"), "kustomize", str(folder))
+    done = run(tool("kubectl", everywhere=False), "kustomize", str(folder))
     assert done.returncode == 0, done.stderr
     assert "kind: " in done.stdout
 
@@ -66,9 +66,11 @@ def test_systemd_takes_the_unit_and_finds_it_tight(unit: Path, tmp_path: Path) -
     text = unit.read_text(encoding="utf-8")
     copy = tmp_path / unit.name
     copy.write_text(text.replace("/opt/gputally/bin/gputally", sys.executable), encoding="utf-8")
-    done = run(tool("systemd-analyze"), "verify", str(copy))
+    done = run(tool("systemd-analyze", everywhere=False), "verify", str(copy))
     assert (done.returncode, done.stderr) == (0, "")
-    rated = run(tool("systemd-analyze"), "security", "--offline=true", "--threshold=25", str(copy))
+    rated = run(
+        tool("systemd-analyze", everywhere=False), "security", "--offline=true", "--threshold=25", str(copy)
+    )
     assert rated.returncode == 0, rated.stdout[-200:]
     variables = re.findall(r"^Environment=(GPUTALLY_\w+)=", text, re.MULTILINE)
     assert set(variables) <= {setting.variable for setting in SETTINGS}
