@@ -17,8 +17,8 @@ COPY requirements/run.txt /tmp/run.txt
 COPY --from=wheel /wheels /tmp/wheels
 RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes --only-binary :all: -r /tmp/run.txt \
     && pip install --no-cache-dir --disable-pip-version-check --no-deps /tmp/wheels/*.whl \
-    && pip uninstall --yes --quiet pip setuptools wheel 2>/dev/null \
-    && rm -rf /tmp/run.txt /tmp/wheels
+    && rm -rf /usr/local/lib/python3*/site-packages/{pip,setuptools,wheel}{,-*} \
+        /usr/local/bin/{pip*,wheel} /tmp/run.txt /tmp/wheels
 # Everything that Python and its modules are linked to, and four libraries that NVIDIA's are.
 RUN mkdir -p /content/etc/ssl/certs /content/usr/lib /content/usr/lib64 /content/proc /content/dev /content/sys \
     && ln -s usr/lib /content/lib && ln -s usr/lib64 /content/lib64 \
@@ -29,7 +29,7 @@ RUN mkdir -p /content/etc/ssl/certs /content/usr/lib /content/usr/lib64 /content
         | grep -o '/[^ ():]*\.so[^ ():]*' | grep -v '^/usr/local/' | sort -u | xargs cp -L --parents -t /content \
     && find /lib/ \( -name libdl.so.2 -o -name libpthread.so.0 -o -name librt.so.1 -o -name libm.so.6 \) \
         -exec cp -L --parents -t /content {} + \
-    && { cp /etc/debian_version /content/etc/ && cp /etc/ssl/certs/ca-certificates.crt /content/etc/ssl/certs/ || true; } \
+    && cp -a --parents /etc/debian_version /etc/ld.so.* /etc/ssl/certs/ca-certificates.crt /content \
     && printf 'root:x:0:0::/:/none\ngputally:x:65532:65532::/:/none\n' > /content/etc/passwd \
     && printf 'root:x:0:\ngputally:x:65532:\n' > /content/etc/group
 

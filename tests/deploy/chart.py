@@ -101,7 +101,7 @@ PROFILES: Mapping[str, Object] = {
 
 
 def tool(name: str, everywhere: bool = True) -> str:
-    """A tool beside this Python or on the PATH; without it a test is skipped, or in CI fails if it must be."""
+    """Where a tool is; without it a test is skipped, or fails in CI if it must be there."""
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
