@@ -12,26 +12,12 @@ COPY src src
 RUN pip wheel --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir /wheels .
 
 FROM ${PYTHON_IMAGE} AS content
-SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 COPY requirements/run.txt /tmp/run.txt
+COPY tools/image_content.py /tmp/image_content.py
 COPY --from=wheel /wheels /tmp/wheels
 RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes --only-binary :all: -r /tmp/run.txt \
     && pip install --no-cache-dir --disable-pip-version-check --no-deps /tmp/wheels/*.whl \
-    && rm -rf /usr/local/lib/python3*/site-packages/{pip,setuptools,wheel}{,-*} \
-        /usr/local/bin/{pip*,wheel} /tmp/run.txt /tmp/wheels
-# Everything that Python and its modules are linked to, and four libraries that NVIDIA's are.
-RUN mkdir -p /content/etc/ssl/certs /content/usr/lib /content/usr/lib64 /content/proc /content/dev /content/sys \
-    && ln -s usr/lib /content/lib && ln -s usr/lib64 /content/lib64 \
-    && python3 -c 'import pathlib, sysconfig; print(*map(pathlib.Path(sysconfig.get_path("stdlib")).joinpath, \
-        ("test", "idlelib", "ensurepip", "tkinter", "turtledemo", "lib2to3", "pydoc_data")))' | xargs rm -rf \
-    && cp -a --parents /usr/local/bin /usr/local/lib /content \
-    && { find /usr/local -type f \( -name '*.so*' -o -name 'python3*' \) -exec ldd {} + 2>/dev/null || true; } \
-        | grep -o '/[^ ():]*\.so[^ ():]*' | grep -v '^/usr/local/' | sort -u | xargs cp -L --parents -t /content \
-    && find /lib/ \( -name libdl.so.2 -o -name libpthread.so.0 -o -name librt.so.1 -o -name libm.so.6 \) \
-        -exec cp -L --parents -t /content {} + \
-    && cp -a --parents /etc/debian_version /etc/ld.so.* /etc/ssl/certs/ca-certificates.crt /content \
-    && printf 'root:x:0:0::/:/none\ngputally:x:65532:65532::/:/none\n' > /content/etc/passwd \
-    && printf 'root:x:0:\ngputally:x:65532:\n' > /content/etc/group
+    && python3 /tmp/image_content.py /content
 
 FROM scratch
 COPY --from=content /content /
