@@ -21,6 +21,11 @@ def folder(path: str) -> Mapping[str, str]:
         raise Unreadable(f"{path}: {error.strerror}", error.errno) from None
 
 
+def is_there(path: str) -> bool:
+    """There is something at that path, and we may see it."""
+    return os.path.exists(path)
+
+
 def flags(proc: str, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
     """Walks /proc once; no other flag is handed on, since command lines may hold secrets."""
     for pid in sorted((name for name in folder(proc) if name.isdigit()), key=int):
