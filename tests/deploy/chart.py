@@ -80,6 +80,7 @@ PROFILES: Mapping[str, Object] = {
     },
     "textfile": {
         "textfile": {"directory": "/var/lib/node_exporter/textfile"},
+        "state": {"directory": "/var/lib/gputally"},
         "settings": {"interval": "10s", "process-metrics": True, "process-metrics.top": 10},
         "fullnameOverride": "tally",
         "serviceAccount": {"name": "somebody", "annotations": {"a": "b"}},

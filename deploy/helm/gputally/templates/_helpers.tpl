@@ -44,8 +44,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if not (has $v.gpu.access (list "runtimeClass" "cdi")) -}}
 {{- fail (printf "profile device-only mounts nothing of the node, so gpu.access %s cannot be used; use runtimeClass or cdi, or profile attribution" $v.gpu.access) -}}
 {{- end -}}
-{{- if or $v.mig.monitor $v.accounting.enable $v.textfile.directory $v.hostPort -}}
-{{- fail "profile device-only has no rights, so mig.monitor, accounting.enable, textfile.directory and hostPort cannot be used; use profile attribution" -}}
+{{- if or $v.mig.monitor $v.accounting.enable $v.state.directory $v.textfile.directory $v.hostPort -}}
+{{- fail "profile device-only has no rights, so mig.monitor, accounting.enable, state.directory, textfile.directory and hostPort cannot be used; use profile attribution" -}}
 {{- end -}}
 {{- end -}}
 {{- if and (has $v.gpu.access (list "hostDriver" "privileged")) (not $v.gpu.hostDriver.path) -}}
@@ -53,7 +53,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end }}
 
-{{/* Extra capabilities, as a list in JSON. */}}
+{{/* The rights of a container: none, or what was asked for. */}}
 {{- define "gputally.securityContext" -}}
 {{- $add := .add -}}
 {{- with .root.Values -}}
@@ -111,6 +111,9 @@ readOnlyRootFilesystem: true
 - --cri.socket={{ .Values.cri.socket }}
 {{- end }}
 {{- end }}
+{{- with .Values.state.directory }}
+- --state.directory={{ . }}
+{{- end }}
 {{- with .Values.textfile.directory }}
 - --textfile.directory={{ . }}
 {{- end }}
@@ -122,7 +125,7 @@ readOnlyRootFilesystem: true
 {{- end }}
 {{- end }}
 
-{{/* One row per mount: name, path in the node, path in the container, type, and "write" for the one that is. */}}
+{{/* One row per mount: name, path in the node, path in the container, type, and "write" for those that are. */}}
 {{- define "gputally.mounts" -}}
 {{- $root := . -}}
 {{- $rows := list -}}
@@ -143,6 +146,9 @@ readOnlyRootFilesystem: true
 {{- end -}}
 {{- if has .Values.gpu.access (list "hostDriver" "privileged") -}}
 {{- $rows = append $rows (dict "name" "driver" "host" .Values.gpu.hostDriver.path "inside" "/usr/local/nvidia") -}}
+{{- end -}}
+{{- with .Values.state.directory -}}
+{{- $rows = append $rows (dict "name" "state" "host" . "type" "DirectoryOrCreate" "write" true) -}}
 {{- end -}}
 {{- with .Values.textfile.directory -}}
 {{- $rows = append $rows (dict "name" "textfile" "host" . "type" "DirectoryOrCreate" "write" true) -}}
