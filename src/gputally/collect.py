@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 
 from gputally.machine import Machine
@@ -21,10 +21,27 @@ from gputally.model import (
     Unreadable,
 )
 from gputally.owners import OWNERS, Resolver, resolve
-from gputally.sources import Source
+from gputally.sources import Companion, Source
 
 log = logging.getLogger(__name__)
 
+ADDED = (
+    "graphics_active_ratio",
+    "sm_active_ratio",
+    "sm_occupancy_ratio",
+    "tensor_active_ratio",
+    "dram_active_ratio",
+    "fp64_active_ratio",
+    "fp32_active_ratio",
+    "fp16_active_ratio",
+    "pcie_transmit_bytes_per_second",
+    "pcie_receive_bytes_per_second",
+    "nvlink_transmit_bytes_per_second",
+    "nvlink_receive_bytes_per_second",
+    "dcgm_fields",
+    "dcgm_records",
+)
+"""Attributes of a Device that a companion may fill where no source has told them."""
 DEPARTED_FOR = 30.0
 """Seconds for which a process that ended can still be named by a late sample."""
 
@@ -33,11 +50,16 @@ class Collector:
     """Asks everyone, and remembers which processes it has already seen."""
 
     def __init__(
-        self, machine: Machine, sources: Sequence[Source], resolvers: Sequence[Resolver] = OWNERS
+        self,
+        machine: Machine,
+        sources: Sequence[Source],
+        resolvers: Sequence[Resolver] = OWNERS,
+        companions: Sequence[Companion] = (),
     ) -> None:
         self._machine = machine
         self._sources = sources
         self._resolvers = resolvers
+        self._companions = companions
         self._health: dict[str, Health] = {}
         self._known: dict[int, Process] = {}
         self._owners: dict[ProcessKey, Owner] = {}
@@ -46,9 +68,12 @@ class Collector:
 
     async def collect(self, pace: Pace) -> Snapshot:
         """The node as it is now."""
-        readings = [await self._read(source, pace) for source in self._sources]
-        now = self._machine.clock.monotonic()
+        readings = [await self._read(source.name, source.read(pace)) for source in self._sources]
         devices = tuple(device for reading in readings for device in reading.devices)
+        for companion in self._companions:
+            readings.append(await self._read(companion.name, companion.read(pace, devices)))
+            devices = _filled(devices, readings[-1].devices)
+        now = self._machine.clock.monotonic()
         self._log_states(devices)
         processes = self._processes(devices, now)
         return Snapshot(
@@ -58,25 +83,31 @@ class Collector:
             processes=processes,
             owners={p.key: self._owners[p.key] for p in processes.values()},
             health=tuple(self._health.values()),
-            stuck={lane: stuck for reading in readings for lane, stuck in reading.stuck.items()},
+            stuck=_together(
+                *(reading.stuck for reading in readings), *(part.stuck for part in self._companions)
+            ),
             losses=Losses.sum(reading.losses for reading in readings),
             self_usage=self._machine.self_usage() if pace is Pace.INTERVAL else Snapshot.self_usage,
         )
 
     async def close(self) -> None:
         """Let go of the hardware."""
+        for companion in self._companions:
+            await companion.close()
         for source in self._sources:
             await source.close()
         self._machine.close()
 
-    async def _read(self, source: Source, pace: Pace) -> Reading:
+    async def _read(self, name: str, answer: Awaitable[Reading | None]) -> Reading:
         began = self._machine.clock.monotonic()
         try:
-            reading = await source.read(pace)
+            reading = await answer
         except Unreadable as error:
-            self._note(Health(source.name, up=False, reason=str(error)), began)
+            self._note(Health(name, up=False, reason=str(error)), began)
             return Reading()
-        self._note(Health(source.name, up=True), began)
+        if reading is None:
+            return Reading()
+        self._note(Health(name, up=True), began)
         return reading
 
     def _note(self, health: Health, began: float) -> None:
@@ -127,3 +158,20 @@ class Collector:
         for key in [k for k, (_, at) in self._departed.items() if now - at > DEPARTED_FOR]:
             del self._departed[key]
             del self._owners[key]
+
+
+def _filled(devices: Sequence[Device], more: Sequence[Device]) -> tuple[Device, ...]:
+    """The devices, with what others tell of the same GPU; whoever told a thing first is believed."""
+    added = {device.uuid: device for device in more}
+    return tuple(_fill(device, added.get(device.uuid)) for device in devices)
+
+
+def _fill(device: Device, more: Device | None) -> Device:
+    if more is None:
+        return device
+    absent = [name for name in ADDED if getattr(device, name) in (None, {})]
+    return replace(device, **{name: getattr(more, name) for name in absent})
+
+
+def _together(*parts: Mapping[str, int]) -> dict[str, int]:
+    return {name: number for part in parts for name, number in part.items()}

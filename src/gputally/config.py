@@ -10,7 +10,19 @@ from typing import Any
 
 from gputally.dialects import DIALECTS
 from gputally.machine.simulation.samplers import Sampler
-from gputally.parse import address, count, dialects, gpus, machine, one_of, path, switch, url_path, within
+from gputally.parse import (
+    address,
+    count,
+    dcgm,
+    dialects,
+    gpus,
+    machine,
+    one_of,
+    path,
+    switch,
+    url_path,
+    within,
+)
 
 
 class Wrong(Exception):
@@ -28,6 +40,10 @@ class Config:
     gpus: tuple[str, ...]
     nvml_library: str | None
     nvml_deadline: float
+    dcgm: str
+    dcgm_library: str | None
+    dcgm_deadline: float
+    dcgm_window: float
     proc_root: str | None
     simulated_seed: int
     simulated_sampler: Sampler
@@ -100,6 +116,31 @@ SETTINGS = (
         within(0.1, 60),
         "DURATION",
         "How long a GPU may take to answer before it counts as hung.",
+    ),
+    Setting(
+        "dcgm",
+        "off",
+        dcgm,
+        "off|auto|embedded|HOST:PORT|unix:PATH",
+        "Where to ask DCGM for profiling fields, and with --process-metrics for its records of processes; "
+        "auto: a host engine on 127.0.0.1:5555 if one answers; embedded: one of our own, which costs "
+        "hundreds of MiB. While DCGM watches them, other profilers may find the counters taken.",
+    ),
+    Setting("dcgm.library", "", path, "PATH", "The DCGM library; empty for libdcgm.so.4 or libdcgm.so.3."),
+    Setting(
+        "dcgm.deadline",
+        "2s",
+        within(0.1, 60),
+        "DURATION",
+        "How long DCGM may take to answer before it counts as hung.",
+    ),
+    Setting(
+        "dcgm.window",
+        "24h",
+        within(60, 30 * 86_400),
+        "DURATION",
+        "How long DCGM is to keep what its records of processes are made of; a process that lives longer "
+        "has no record. The host engine needs about 12 MB per GPU for it, whatever its length.",
     ),
     Setting(
         "proc.root",

@@ -134,6 +134,16 @@ class Activity:
 
 
 @dataclass(frozen=True)
+class DcgmRecord:
+    """What DCGM tells of a living process on one GPU: the GPU's energy, not the process's."""
+
+    gpu_energy_joules: float
+    """The whole GPU's, as far back into the life of the process as DCGM kept samples."""
+    started_at: float
+    """Unix time at which the process began to use a GPU."""
+
+
+@dataclass(frozen=True)
 class DeviceInfo:
     """What does not change while the driver is loaded."""
 
@@ -180,6 +190,24 @@ class Device:
     performance_state: int | None = None
     fan_speed_ratio: float | None = None
     throttle_active: Mapping[str, bool] = field(default_factory=dict)
+    accounting_mode: bool | None = None
+    """Whether the driver keeps records of processes."""
+    graphics_active_ratio: float | None = None
+    sm_active_ratio: float | None = None
+    sm_occupancy_ratio: float | None = None
+    tensor_active_ratio: float | None = None
+    dram_active_ratio: float | None = None
+    fp64_active_ratio: float | None = None
+    fp32_active_ratio: float | None = None
+    fp16_active_ratio: float | None = None
+    pcie_transmit_bytes_per_second: float | None = None
+    pcie_receive_bytes_per_second: float | None = None
+    nvlink_transmit_bytes_per_second: float | None = None
+    nvlink_receive_bytes_per_second: float | None = None
+    dcgm_fields: Mapping[int, float] = field(default_factory=dict)
+    """DCGM's own numbers by field id, in its units."""
+    dcgm_records: Mapping[int, DcgmRecord] = field(default_factory=dict)
+    """pid -> what DCGM tells of it."""
     instances: tuple[Instance, ...] | None = None
     """MIG instances; None where the GPU is not in MIG mode."""
     slices: int | None = None

@@ -9,6 +9,8 @@ from gputally.model import Device, Owner, Process, ProcessKey, Snapshot
 from gputally.tally import ProcessUse
 
 OTHER = Owner(kind="other")
+CLOCKS_DIFFER = 2.0
+"""Seconds by which two accounts of one moment may differ."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class ProcessBook:
                 held[key.pid],
                 busy_us,
                 present[key].started_at,
+                _dcgm_energy(device, present[key]),
             )
             for key, busy_us in named.items()
         ]
@@ -92,3 +95,11 @@ class ProcessBook:
 
     def _is_old(self, process: Process, now: float) -> bool:
         return process.started_at is None or now - process.started_at >= self._rules.min_age
+
+
+def _dcgm_energy(device: Device, process: Process) -> float | None:
+    """DCGM's record, unless it is of an earlier process that had this pid."""
+    record = device.dcgm_records.get(process.key.pid)
+    if record is None or (process.started_at or 0.0) > record.started_at + CLOCKS_DIFFER:
+        return None
+    return record.gpu_energy_joules

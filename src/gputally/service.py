@@ -27,6 +27,7 @@ from gputally.model import Pace
 from gputally.outputs.http import HttpServer
 from gputally.outputs.site import Site
 from gputally.process_book import ProcessRules
+from gputally.sources import Companion
 from gputally.sources.nvml import Choice, NvmlSource
 from gputally.tally import Tally
 
@@ -95,7 +96,7 @@ def open_machine(config: Config, *, live: bool) -> Machine:
             sampler=config.simulated_sampler,
             usage=own_usage if live else lambda: FIXED_USAGE,
         )
-    return LocalMachine(config.nvml_library, config.proc_root or "/proc")
+    return LocalMachine(config.nvml_library, config.proc_root or "/proc", config.dcgm_library)
 
 
 async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]:
@@ -113,7 +114,23 @@ async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]
 
 def _collector(config: Config, machine: Machine, patience: float) -> Collector:
     nvml = NvmlSource(machine, Choice(config.gpus), deadline=config.nvml_deadline, patience=patience)
-    return Collector(machine, (nvml,))
+    return Collector(machine, (nvml,), companions=_companions(config, machine, patience / 2))
+
+
+def _companions(config: Config, machine: Machine, patience: float) -> tuple[Companion, ...]:
+    if config.dcgm == "off":
+        return ()
+    from gputally.sources.dcgm import DcgmSource  # most nodes never need it
+    from gputally.sources.dcgm_engine import Terms
+
+    terms = Terms(
+        config.dcgm, config.interval, config.dcgm_window, max_age=config.max_age, timeout=config.dcgm_deadline
+    )
+    return (
+        DcgmSource(
+            machine, terms, records=config.process_metrics, deadline=config.dcgm_deadline, patience=patience
+        ),
+    )
 
 
 def _ledger(config: Config, machine: Machine) -> Ledger:

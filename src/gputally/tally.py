@@ -47,6 +47,8 @@ class ProcessUse:
     memory_used_bytes: int | None = None
     sm_busy_us: int | None = None
     start_time_seconds: float | None = None
+    dcgm_gpu_energy_joules: float | None = None
+    """The whole GPU's, as DCGM tells it."""
 
 
 @dataclass(frozen=True)

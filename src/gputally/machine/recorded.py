@@ -13,8 +13,16 @@ from gputally.machine import Gpu
 from gputally.model import Process, ProcessKey, SelfUsage, Unreadable
 
 NOT_SUPPORTED = 3
-ANY_ARGUMENTS = ("nvmlDeviceGetProcessUtilization",)
-"""Calls whose argument only says how much of the answer is already known."""
+NO_DCGM = -25
+ANY_ARGUMENTS = (
+    "nvmlDeviceGetProcessUtilization",
+    "dcgmConnect_v2",
+    "dcgmGroupCreate",
+    "dcgmWatchFields",
+    "dcgmWatchPidFields",
+    "dcgmEntitiesGetLatestValues",
+)
+"""Calls whose arguments only say how to ask, or how much of the answer is already known."""
 
 
 class BadRecording(Exception):
@@ -69,9 +77,12 @@ class RecordedMachine:
         answer = answers.get(who, {}).get(
             question(call, args), {"error": NOT_SUPPORTED, "reason": "not recorded"}
         )
-        if isinstance(answer, dict) and "error" in answer:
-            raise Unreadable(f"{call}: {answer.get('reason', 'error')}", answer["error"])
-        return answer
+        return _told(call, answer)
+
+    def dcgm(self, call: str, *args: Any) -> Any:
+        """The answer of this tick; on a machine recorded without DCGM its library is not there."""
+        missing = {"error": NO_DCGM, "reason": "not recorded"}
+        return _told(call, self._frames[self.clock.tick]["dcgm"].get(question(call, args), missing))
 
     def process(self, pid: int) -> Process | None:
         """The process as it was at this tick."""
@@ -100,6 +111,12 @@ class RecordedMachine:
 
     def close(self) -> None:
         """There is nothing to let go of."""
+
+
+def _told(call: str, answer: Any) -> Any:
+    if isinstance(answer, dict) and "error" in answer:
+        raise Unreadable(f"{call}: {answer.get('reason', 'error')}", answer["error"])
+    return answer
 
 
 def _frames(folder: Path) -> list[dict[str, Any]]:
@@ -142,6 +159,7 @@ def _over(before: Mapping[str, Any], frame: Mapping[str, Any]) -> dict[str, Any]
         "monotonic": float(frame["monotonic"]),
         "time": float(frame["time"]),
         "nvml": nvml,
+        "dcgm": {**before.get("dcgm", {}), **frame.get("dcgm", {})},
         "processes": dict(frame.get("processes", before.get("processes", {}))),
         "self": dict(frame.get("self", before.get("self", {}))),
     }

@@ -156,6 +156,7 @@ GAUGES = (
         "nvmlDeviceGetCurrentClocksThrottleReasons",
     ),
     _field(Pace.INTERVAL, lambda raw: {"fan_speed_ratio": ratio(raw)}, "nvmlDeviceGetFanSpeed"),
+    _field(Pace.INTERVAL, lambda raw: {"accounting_mode": bool(raw)}, "nvmlDeviceGetAccountingMode"),
 )
 
 PROCESS_LISTS = (
