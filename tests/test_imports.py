@@ -28,6 +28,7 @@ LINE = (
     ("parse", "logs"),
     ("config",),
     ("service",),
+    ("accounting",),
     ("cli",),
     ("__main__",),
 )

@@ -27,6 +27,8 @@ commands:
   serve          collect and answer Prometheus on the listen address, until SIGTERM
   show           print one collection, as a scrape would get it
   record DIR     save what this machine answers into a new folder, for a bug report or a test
+  accounting status|enable
+                 say whether GPUs keep the records of processes that DCGM needs, or have them do so (root)
 
 `gputally COMMAND --help` lists the settings; each is also a variable, --web.listen-address
 for instance GPUTALLY_WEB_LISTEN_ADDRESS. Without a GPU: gputally serve --machine simulated
@@ -80,11 +82,21 @@ def _record(config: Config, options: argparse.Namespace) -> int:
     return OK
 
 
+def _accounting(config: Config, options: argparse.Namespace) -> int:
+    from gputally.accounting import accounting  # it can change the node, and no other command may
+
+    return OK if asyncio.run(accounting(config, options.action)) else NOTHING_ANSWERS
+
+
 COMMANDS: dict[str, Callable[[Config, argparse.Namespace], int]] = {
     "serve": _serve,
     "show": _show,
     "record": _record,
+    "accounting": _accounting,
 }
+
+
+WORDS = {"record": "DIR ", "accounting": "status|enable "}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -96,12 +108,14 @@ class _Parser(argparse.ArgumentParser):
 def _parser(command: str) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=f"gputally {command}",
-        usage=f"gputally {command} {'DIR ' if command == 'record' else ''}[SETTINGS]",
+        usage=f"gputally {command} {WORDS.get(command, '')}[SETTINGS]",
         allow_abbrev=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=100),
     )
     if command == "record":
         parser.add_argument("folder", metavar="DIR", help="the folder to make")
+    if command == "accounting":
+        parser.add_argument("action", choices=("status", "enable"), help="say how it is, or turn it on")
     for setting in SETTINGS:
         default = f" (default {setting.default})" if setting.default else ""
         parser.add_argument(

@@ -71,6 +71,7 @@ enum { GPUS = 16, PROCESSES = 512, SAMPLES = 512, FIELDS = 64, CLOCKS = 4, THRES
     X(nvmlDeviceGetMigMode)                           \
     X(nvmlDeviceGetMaxMigDeviceCount)                 \
     X(nvmlDeviceGetAccountingMode)                    \
+    X(nvmlDeviceSetAccountingMode)                    \
     X(nvmlDeviceGetDisplayActive)                     \
     X(nvmlDeviceGetDisplayMode)                       \
     X(nvmlDeviceGetVirtualizationMode)                \
