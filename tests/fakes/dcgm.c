@@ -506,7 +506,7 @@ static void answer_record(struct pid_gpu *answer, const struct gpu *gpu, const s
 /* No accounting: what the struct held before is taken for start, end and memory. */
 static void answer_rubbish(struct pid_gpu *answer)
 {
-    answer->start = 93875164274848;
+    answer->start = control->rubbish_us;
     answer->max_memory = 140676330378256;
     answer->energy = 1234567;
 }

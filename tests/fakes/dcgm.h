@@ -113,6 +113,7 @@ struct control {
     u32 login_fails;    /* connecting is "OK" and leaves a dead handle */
     u32 profiling;      /* the fields from 1001 on can be watched */
     u32 shortest_wins;  /* up to 4.1.0 the shortest retention of all clients is in force */
+    i64 rubbish_us;      /* what happens to lie where a start should be */
     i64 other_client_us; /* retention that another client asks for; 0: there is none */
     _Atomic u32 epoch;  /* counts starts of the engine */
     u32 connected;      /* handles that were opened and not closed, in this epoch */

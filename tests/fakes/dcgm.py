@@ -18,6 +18,8 @@ CALLS = tuple(re.findall(r"X\((dcgm\w+)\)", (HERE / "dcgm.h").read_text()))
 OFF, ON, UNSUPPORTED = range(3)
 BLANK = 0x7FFFFFFFFFFFFFF0
 BLANK_FLOAT = 2.0**47
+RUBBISH = 93875164274848
+"""What was once seen as the start of a process on a GPU without accounting."""
 
 I64 = Annotated[int, ctypes.c_int64]
 F64 = Annotated[float, ctypes.c_double]
@@ -148,6 +150,7 @@ class Control(ctypes.Structure):
     login_fails: U32
     profiling: U32
     shortest_wins: U32
+    rubbish_us: I64
     other_client_us: I64
     epoch: U32
     connected: U32
@@ -172,7 +175,7 @@ class FakeDcgm:
         for gpu, uuid in zip(self.gpus, names, strict=True):
             gpu.uuid, gpu.accounting, gpu.power_mw = uuid, ON, 200_000
         self.control.count = len(names)
-        self.control.profiling = 1
+        self.control.profiling, self.control.rubbish_us = 1, RUBBISH
         self.start()
 
     def start(self, version: str = "4.6.0") -> None:

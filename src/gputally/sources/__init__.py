@@ -30,7 +30,7 @@ class Companion(Protocol):
         """Lane -> calls outstanding past their deadline, also while it is down."""
 
     async def read(self, pace: Pace, devices: Sequence[Device]) -> Reading | None:
-        """Devices with only what it adds to these; None if it is not there and nobody said it would be."""
+        """Devices with only what it adds to these; None if it has not answered yet, or need not be there."""
 
     async def close(self) -> None:
         """Let go of the hardware."""

@@ -46,7 +46,8 @@ class DcgmSource:
         self._expected = terms.address != "auto"
         """Whether its absence is a fault: it was named, or it once was there."""
         self._open = False
-        self._reason = "dcgm: no answer yet"
+        self._reason: str | None = None
+        """Why it is down; empty while it is up, None until it is known."""
         self._round: asyncio.Task[None] | None = None
         self._retry_after, self._retry_at = FIRST_RETRY, 0.0
         self._values: Mapping[str, Mapping[int, float]] = {}
@@ -67,10 +68,10 @@ class DcgmSource:
             if self._round is not None:
                 await asyncio.wait((self._round,), timeout=self._patience)
         self._take(now)
-        if self._reason:
-            if self._expected:
-                raise Unreadable(self._reason)
+        if self._reason is None or (self._reason and not self._expected):
             return None
+        if self._reason:
+            raise Unreadable(self._reason)
         told = tuple(self._device(device) for device in devices if device.uuid in self._values)
         cut, self._cut = self._cut, 0
         return Reading(told, losses=Losses(samples={"profiling_out_of_range": cut} if cut else {}))

@@ -37,8 +37,6 @@ FIELDS = (*DEVICE_FIELDS, *PROFILING_FIELDS)
 
 BLANK = 0x7FFFFFFFFFFFFFF0
 BLANK_FLOAT = 2.0**47
-OLDEST_START_US = 10**15
-"""2001: what says it began before that is no time."""
 AHEAD_US = 60 * 10**6
 
 
@@ -73,6 +71,5 @@ def records(rows: Iterable[Mapping[str, int]], now_us: float, window_us: float) 
 
 def _is_whole(row: Mapping[str, int], now_us: float, window_us: float) -> bool:
     """A living process, not older than what DCGM keeps, and more than one sample, which would be 0."""
-    began = row["startTime"]
-    lives = row["endTime"] == 0 and OLDEST_START_US <= began <= now_us + AHEAD_US
-    return lives and now_us - began <= window_us and 0 < row["energyConsumed"] < BLANK
+    lives = row["endTime"] == 0 and now_us - window_us <= row["startTime"] <= now_us + AHEAD_US
+    return lives and 0 < row["energyConsumed"] < BLANK
