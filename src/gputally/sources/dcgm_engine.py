@@ -135,6 +135,8 @@ class Engine:
             self._attempt("profiling fields", self._profile)
         if self._group is not None:
             self._find_liars()
+        else:
+            self._recorded = frozenset()  # what was refused is tried again
         self._look_at = self.machine.clock.monotonic() + LOOK_AGAIN
 
     def _profile(self) -> None:
@@ -146,15 +148,19 @@ class Engine:
 
     def _begin_records(self, accounted: frozenset[str]) -> None:
         ids = [gpu for gpu, uuid in self._uuids.items() if uuid in accounted]
-        group = self.machine.dcgm("dcgmGroupCreate", ids)
-        self.machine.dcgm("dcgmWatchPidFields", group, self.terms.every_us, self.terms.window, 0)
-        self._group = group
-        self._find_liars()
+        self._group = self.machine.dcgm("dcgmGroupCreate", ids)
+        try:
+            self.machine.dcgm("dcgmWatchPidFields", self._group, self.terms.every_us, self.terms.window, 0)
+            self._find_liars()
+        except Unreadable:
+            self._end_records()
+            raise
 
     def _end_records(self) -> None:
         group, self._group = self._group, None
         if group is not None:
-            self.machine.dcgm("dcgmGroupDestroy", group)
+            with suppress(Unreadable):
+                self.machine.dcgm("dcgmGroupDestroy", group)
 
     def _find_liars(self) -> None:
         """GPUs without accounting (under MIG) have a record, of rubbish, of every pid, also of nobody's."""
