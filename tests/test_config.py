@@ -50,7 +50,7 @@ def test_a_flag_wins_over_a_variable_and_a_variable_over_the_default() -> None:
         ("interval", "5", "a duration"),
         ("interval", "-5s", "a duration"),
         ("interval", "1h", "from 1s to 300s"),
-        ("tick", "1ms", "from 0.1s to 60s"),
+        ("tick", "1ms", "from 0.1s to 10s"),
         ("gpus", "first", "indexes and uuids"),
         ("dialect", "native,klingon", "native"),
         ("dialect", "", "native"),

@@ -17,14 +17,21 @@ LINE = (
     ("sources",),
     ("owners",),
     ("collect",),
+    ("meter", "apportion", "idle", "intensity", "weights"),
     ("attribute",),
+    ("coverage",),
     ("tally",),
+    ("accounts",),
     ("process_book",),
     ("ledger",),
     ("loop",),
+    ("files",),
+    ("state",),
+    ("keeper",),
     ("metrics",),
     ("dialects",),
     ("outputs",),
+    ("views",),
     ("parse", "logs"),
     ("config",),
     ("service",),
@@ -33,7 +40,10 @@ LINE = (
     ("__main__",),
 )
 PLACE = {name: place for place, names in enumerate(LINE) for name in names}
-CORE = ("model", "lanes", "collect", "attribute", "tally", "process_book", "ledger", "loop", "metrics")
+CORE = (
+    *("model", "lanes", "collect", "meter", "apportion", "idle", "intensity", "weights", "attribute"),
+    *("coverage", "tally", "accounts", "process_book", "ledger", "loop", "metrics"),
+)
 
 
 def part(module: str) -> str:

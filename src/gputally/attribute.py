@@ -1,50 +1,81 @@
-"""Shares of one tick: what each GPU used and what each of its processes did; pure."""
+"""Shares of one tick: each GPU's energy divided between its processes, to the microjoule; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from gputally.model import Device, ProcessKey, Snapshot
+from gputally import idle, intensity, meter
+from gputally.apportion import apportion
+from gputally.idle import Floor
+from gputally.intensity import Consumer, Intensity
+from gputally.meter import Meter, Used
+from gputally.model import PENDING, Device, Grant, ProcessKey, Snapshot
+from gputally.weights import Seat, Weighed, weigh
 
-SPARE_UJ = 200_000
-CEILING = 1.5
-"""A counter that ran more than this many times faster than the power limit allows is not believed."""
-
-
-@dataclass(frozen=True)
-class Base:
-    """Where a GPU's energy counter stood when it was last read."""
-
-    energy_uj: int | None
-    read_at: float
+SAMPLES_COVER = 12.0
+"""Seconds that the driver's ring of activity samples surely reaches back."""
 
 
 @dataclass(frozen=True)
-class Memory:
-    """What one tick hands to the next."""
+class Rules:
+    """What the operator chose."""
 
-    bases: Mapping[str, Base] = field(default_factory=dict)
+    idle_policy: str = "none"
+    """Who pays for idle power: none (the GPU itself), equal (holders of a context) or allocation (grants)."""
+    idle_watts: float | None = None
+    learned_intensity: bool = True
+
+
+@dataclass(frozen=True)
+class GpuMemory:
+    """What a GPU's tick hands to its next."""
+
+    meter: Meter
+    floor: Floor = Floor()
+    intensity: Intensity = Intensity()
+    owed: Mapping[Seat | None, float] = field(default_factory=dict)
+    resumed: bool = False
+    """It is of an exporter that ran before this one: what was used since, nobody watched."""
+
+
+Memory = Mapping[str, GpuMemory]
+
+
+class ProcessShare(NamedTuple):
+    """What a process did on a GPU, and what it is charged."""
+
+    key: ProcessKey
+    uuid: str
+    mig: str = ""
+    busy_us: int | None = None
+    energy_uj: int = 0
+    estimated_uj: int = 0
+    """The part of it that was divided between several active processes."""
+    idle_uj: int = 0
+
+
+@dataclass(frozen=True)
+class GrantShare:
+    """Idle energy charged to a grant, whether or not anybody uses it."""
+
+    grant: Grant
+    idle_uj: int
 
 
 @dataclass(frozen=True)
 class GpuShare:
-    """What a GPU used since its base; claimed, or set aside because the counter cannot be believed."""
+    """What a GPU used, and the part of it that no process is charged."""
 
     uuid: str
-    energy_uj: int = 0
-    discarded_uj: int = 0
-    resets: int = 0
+    used: Used = Used()
+    idle_uj: int = 0
+    unattributed_uj: Mapping[str, int] = field(default_factory=dict)
     activity_seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class ProcessShare:
-    """What a process did on a GPU; `key` is None where the process could not be read."""
-
-    key: ProcessKey | None
-    uuid: str
-    busy_us: int
+    idle_watts: float | None = None
+    idle_source: str = "unknown"
+    trust: float | None = None
 
 
 @dataclass(frozen=True)
@@ -53,52 +84,197 @@ class Shares:
 
     gpus: tuple[GpuShare, ...] = ()
     processes: tuple[ProcessShare, ...] = ()
+    grants: tuple[GrantShare, ...] = ()
 
 
-def attribute(now: Snapshot, memory: Memory) -> tuple[Shares, Memory]:
-    """Shares since the memory was made; a GPU that was not read anew has none."""
-    read = [d for d in now.devices if d.read_at is not None and _is_new(d, memory)]
-    shares = Shares(
-        gpus=tuple(_gpu(device, memory.bases.get(device.uuid)) for device in read),
-        processes=tuple(share for device in read for share in _processes(device, now)),
-    )
-    bases = {d.uuid: _base(d, memory.bases.get(d.uuid)) for d in read}
-    return shares, Memory({**memory.bases, **bases})
+def attribute(now: Snapshot, memory: Memory, rules: Rules = Rules()) -> tuple[Shares, Memory]:
+    """Shares since the memory was made; a GPU that was not read anew has none.
+
+    Devices are read each in its own time, so what was before is in the memory, not in a snapshot before.
+    """
+    gpus: list[GpuShare] = []
+    processes: list[ProcessShare] = []
+    grants: list[GrantShare] = []
+    after = dict(memory)
+    for device in now.devices:
+        known = memory.get(device.uuid)
+        if device.read_at is None or (known is not None and known.meter.read_at >= device.read_at):
+            continue
+        if known is None:
+            after[device.uuid] = GpuMemory(meter.start(device))
+            gpus.append(_nothing(device, after[device.uuid], rules))
+            continue
+        if known.resumed:
+            share, after[device.uuid] = _resume(device, known, rules)
+            gpus.append(share)
+            continue
+        tick = _Tick(device, now, known, rules)
+        after[device.uuid] = tick.after
+        gpus.append(tick.gpu)
+        processes += tick.processes
+        grants += tick.grants
+    return Shares(tuple(gpus), tuple(processes), tuple(grants)), after
 
 
-def _is_new(device: Device, memory: Memory) -> bool:
-    base = memory.bases.get(device.uuid)
-    return base is None or base.read_at != device.read_at
+class _Tick:
+    """One GPU's tick, worked out step by step."""
+
+    def __init__(self, device: Device, now: Snapshot, memory: GpuMemory, rules: Rules) -> None:
+        self._device, self._now, self._rules = device, now, rules
+        self._unattributed: dict[str, int] = {}
+        self._energy_uj: dict[Seat, int] = {}
+        self._idle_uj: dict[Seat, int] = {}
+        self.grants: list[GrantShare] = []
+        used, after = meter.read(device, memory.meter)
+        weighed = weigh(device, now)
+        watts, source = _idle_watts(memory.floor, rules)
+        idle_uj = min(used.energy_uj, round((watts or 0.0) * used.seconds * 1e6))
+        dynamic_uj = used.energy_uj - idle_uj
+        learned = self._learn(memory.intensity, weighed, dynamic_uj, used)
+        owed = self._charge(dynamic_uj, weighed, learned, used, memory.owed)
+        left_uj = self._charge_idle(idle_uj, weighed)
+        self.processes = self._shares(weighed)
+        floor = idle.learn(memory.floor, after.read_at, weighed.empty, used.energy_uj, used.seconds)
+        self.after = GpuMemory(after, floor, learned, owed)
+        self.gpu = GpuShare(
+            device.uuid,
+            used,
+            left_uj,
+            self._unattributed,
+            device.activity_seconds,
+            watts,
+            source,
+            learned.trust if rules.learned_intensity else None,
+        )
+
+    def _learn(self, before: Intensity, weighed: Weighed, dynamic_uj: int, used: Used) -> Intensity:
+        """Only a tick whose activity and energy belong together teaches anything."""
+        fit = not (used.relaid or used.discarded_uj or used.resets or weighed.unknown or used.integrated)
+        if not self._rules.learned_intensity or not weighed.busy_us or not fit:
+            return before
+        busy: dict[Consumer, float] = {}
+        for (key, _), busy_us in weighed.busy_us.items():
+            consumer = self._consumer(key)
+            busy[consumer] = busy.get(consumer, 0.0) + busy_us / 1e6
+        return intensity.learn(before, busy, dynamic_uj / 1e6, used.seconds)
+
+    def _consumer(self, key: ProcessKey) -> Consumer:
+        owner = self._now.owners.get(key, PENDING)
+        return key if owner is PENDING else owner
+
+    def _charge(
+        self,
+        dynamic_uj: int,
+        weighed: Weighed,
+        learned: Intensity,
+        used: Used,
+        owed: Mapping[Seat | None, float],
+    ) -> Mapping[Seat | None, float]:
+        """Divide the energy above idle; what cannot be divided gets the reason why."""
+        if used.relaid:
+            return self._unattribute("mig_change", dynamic_uj, owed)
+        if self._now.host_pid == "no":
+            return self._unattribute("no_host_pid", dynamic_uj, owed)
+        gap_uj = round(dynamic_uj * max(0.0, 1 - SAMPLES_COVER / used.seconds)) if used.seconds > 0 else 0
+        self._unattribute("gap", gap_uj, owed)
+        dynamic_uj -= gap_uj
+        if not weighed.weights:
+            reason = "unknown_process" if weighed.unknown else "no_process"
+            return self._unattribute(reason, dynamic_uj, owed)
+        weights = self._by_intensity(weighed, learned)
+        parts, carried = apportion(dynamic_uj, weights, owed)
+        self._energy_uj = {
+            seat: part for (seat, _), part in zip(weights, parts, strict=True) if seat is not None
+        }
+        if weighed.unknown:
+            self._unattribute("unknown_process", parts[-1], owed)
+        return carried
+
+    def _by_intensity(self, weighed: Weighed, learned: Intensity) -> list[tuple[Seat | None, int]]:
+        """Weights in microjoules-to-be: busy time x milliwatts; by time alone where nothing was learned.
+
+        The unknown come last.
+        """
+        weights: list[tuple[Seat | None, int]]
+        if weighed.by != "activity" or not learned.mean_watts or not learned.trust:
+            weights = list(weighed.weights.items())
+            return [*weights, (None, weighed.unknown)] if weighed.unknown else weights
+        weights = [
+            (seat, max(1, round(1e3 * busy_us * learned.weight(self._consumer(seat[0])))))
+            for seat, busy_us in weighed.weights.items()
+        ]
+        if weighed.unknown:
+            weights.append((None, max(1, round(1e3 * weighed.unknown * learned.mean_watts))))
+        return weights
+
+    def _charge_idle(self, idle_uj: int, weighed: Weighed) -> int:
+        """Divide the idle energy as the policy says; tells what stays with the GPU."""
+        if self._rules.idle_policy == "equal" and weighed.holders and self._now.host_pid != "no":
+            parts, _ = apportion(idle_uj, [(holder, 1) for holder in weighed.holders], {})
+            self._idle_uj = dict(zip(weighed.holders, parts, strict=True))
+            return 0
+        if self._rules.idle_policy == "allocation":
+            return idle_uj - self._charge_grants(idle_uj)
+        return idle_uj
+
+    def _charge_grants(self, idle_uj: int) -> int:
+        grants = [g for g in self._now.grants or () if g.uuid == self._device.uuid]
+        if not grants:
+            return 0
+        slices = {i.uuid: i.slices or 0 for i in self._device.instances or ()}
+        whole = self._device.slices or 0
+        weights = [(n, slices.get(g.mig, 0) if g.mig else 1) for n, g in enumerate(grants)]
+        granted = sum(weight for _, weight in weights)
+        rest = max(0, whole - granted) if self._device.instances is not None else 0
+        if not granted:
+            return 0
+        parts, _ = apportion(idle_uj, [*weights, (len(grants), rest)], {})
+        self.grants += [GrantShare(g, part) for g, part in zip(grants, parts, strict=False)]
+        return sum(parts[: len(grants)])
+
+    def _shares(self, weighed: Weighed) -> list[ProcessShare]:
+        """What each process is charged; energy is measured while it was alone, else estimated."""
+        uuid, energy, idle_uj, busy = self._device.uuid, self._energy_uj, self._idle_uj, weighed.busy_us
+        divided = len(energy) + bool(weighed.unknown) > 1
+        seats = energy if energy.keys() >= busy.keys() and not idle_uj else {**energy, **busy, **idle_uj}
+        return [
+            ProcessShare(
+                seat[0],
+                uuid,
+                seat[1],
+                busy.get(seat),
+                part := energy.get(seat, 0),
+                part if divided else 0,
+                idle_uj.get(seat, 0),
+            )
+            for seat in seats
+        ]
+
+    def _unattribute(
+        self, reason: str, amount_uj: int, owed: Mapping[Seat | None, float]
+    ) -> Mapping[Seat | None, float]:
+        if amount_uj:
+            self._unattributed[reason] = self._unattributed.get(reason, 0) + amount_uj
+        return owed
 
 
-def _base(device: Device, before: Base | None) -> Base:
-    """A counter that fell silent keeps its mark, so that nothing is lost when it speaks again."""
-    assert device.read_at is not None
-    if device.energy_uj is None and before is not None and before.energy_uj is not None:
-        return Base(before.energy_uj, before.read_at)
-    return Base(device.energy_uj, device.read_at)
+def _idle_watts(floor: Floor, rules: Rules) -> tuple[float | None, str]:
+    if rules.idle_watts is not None:
+        return rules.idle_watts, "configured"
+    return (floor.watts, "learned") if floor.watts is not None else (None, "unknown")
 
 
-def _gpu(device: Device, base: Base | None) -> GpuShare:
-    share = GpuShare(device.uuid, activity_seconds=device.activity_seconds)
-    if base is None or base.energy_uj is None or device.energy_uj is None or device.read_at is None:
-        return share
-    used = device.energy_uj - base.energy_uj
-    if used < 0:
-        return GpuShare(device.uuid, resets=1, activity_seconds=device.activity_seconds)
-    if used > _most(device, device.read_at - base.read_at):
-        return GpuShare(device.uuid, discarded_uj=used, activity_seconds=device.activity_seconds)
-    return GpuShare(device.uuid, energy_uj=used, activity_seconds=device.activity_seconds)
+def _resume(device: Device, known: GpuMemory, rules: Rules) -> tuple[GpuShare, GpuMemory]:
+    """The first reading after a restart: what was used in between is nobody's, if the counter ran on."""
+    began = meter.start(device)
+    before = replace(known.meter, epoch=began.epoch, partitioned=began.partitioned, moved_at=began.read_at)
+    used = Used() if before.integrating else meter.read(device, before)[0]
+    watts, source = _idle_watts(known.floor, rules)
+    unwatched = {"exporter_down": used.energy_uj} if used.energy_uj else {}
+    share = GpuShare(device.uuid, used, 0, unwatched, idle_watts=watts, idle_source=source)
+    return share, replace(known, meter=began, resumed=False)
 
 
-def _most(device: Device, seconds: float) -> float:
-    """The most a GPU can have used, by its power limit; no bound where it tells none."""
-    limit = device.power_limit_max_watts or device.power_limit_watts
-    return float("inf") if limit is None else CEILING * limit * seconds * 1e6 + SPARE_UJ
-
-
-def _processes(device: Device, now: Snapshot) -> Iterable[ProcessShare]:
-    for activity in device.activities or ():
-        process = now.processes.get(activity.pid)
-        busy_us = round(activity.sm_ratio * (device.activity_seconds or 0.0) * 1e6)
-        yield ProcessShare(process.key if process else None, device.uuid, busy_us)
+def _nothing(device: Device, memory: GpuMemory, rules: Rules) -> GpuShare:
+    watts, source = _idle_watts(memory.floor, rules)
+    return GpuShare(device.uuid, idle_watts=watts, idle_source=source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gputally.machine import Machine
@@ -11,19 +11,24 @@ from gputally.model import (
     Device,
     Health,
     Losses,
+    Namespaces,
     Owner,
     Pace,
     Process,
-    ProcessKey,
     Reading,
     Snapshot,
     State,
     Unreadable,
 )
-from gputally.owners import OWNERS, Resolver, resolve
+from gputally.owners import OWNERS, Resolver, steps
+from gputally.owners.census import Census, Roll, pids
+from gputally.owners.host_pid import FIX, host_pid
 from gputally.sources import Companion, Source
 
 log = logging.getLogger(__name__)
+
+Watcher = Callable[[Sequence[Device]], None]
+"""A resolver that wants to see the GPUs before it is asked whose their processes are."""
 
 ADDED = (
     "graphics_active_ratio",
@@ -42,29 +47,29 @@ ADDED = (
     "dcgm_records",
 )
 """Attributes of a Device that a companion may fill where no source has told them."""
-DEPARTED_FOR = 30.0
-"""Seconds for which a process that ended can still be named by a late sample."""
 
 
 class Collector:
-    """Asks everyone, and remembers which processes it has already seen."""
+    """Asks everyone, and remembers how they were."""
 
     def __init__(
         self,
         machine: Machine,
         sources: Sequence[Source],
         resolvers: Sequence[Resolver] = OWNERS,
+        watchers: Sequence[Watcher] = (),
         companions: Sequence[Companion] = (),
     ) -> None:
         self._machine = machine
         self._sources = sources
         self._resolvers = resolvers
         self._companions = companions
+        self._watchers = watchers
+        self._census = Census(machine, resolvers)
         self._health: dict[str, Health] = {}
-        self._known: dict[int, Process] = {}
-        self._owners: dict[ProcessKey, Owner] = {}
         self._states: dict[str, State] = {}
-        self._departed: dict[ProcessKey, tuple[Process, float]] = {}
+        self._namespaces: Namespaces | None = None
+        self._mode: str | None = None
 
     async def collect(self, pace: Pace) -> Snapshot:
         """The node as it is now."""
@@ -75,13 +80,17 @@ class Collector:
             devices = _filled(devices, readings[-1].devices)
         now = self._machine.clock.monotonic()
         self._log_states(devices)
-        processes = self._processes(devices, now)
+        mode, roll = self._roll(devices, now, pace)
+        if mode == "no":
+            devices = tuple(map(_without_processes, devices))
         return Snapshot(
             monotonic=now,
             time=self._machine.clock.time(),
             devices=devices,
-            processes=processes,
-            owners={p.key: self._owners[p.key] for p in processes.values()},
+            processes=roll.processes,
+            owners=roll.owners,
+            host_pid=mode,
+            process_results=roll.results,
             health=tuple(self._health.values()),
             stuck=_together(
                 *(reading.stuck for reading in readings), *(part.stuck for part in self._companions)
@@ -89,6 +98,10 @@ class Collector:
             losses=Losses.sum(reading.losses for reading in readings),
             self_usage=self._machine.self_usage() if pace is Pace.INTERVAL else Snapshot.self_usage,
         )
+
+    def steps(self, process: Process) -> Iterator[tuple[str, Owner]]:
+        """How the resolvers come to its owner, one after the other."""
+        return steps(self._resolvers, process)
 
     async def close(self) -> None:
         """Let go of the hardware."""
@@ -133,31 +146,27 @@ class Collector:
                 )
             self._states[device.uuid] = device.state
 
-    def _processes(self, devices: Sequence[Device], now: float) -> dict[int, Process]:
-        """Living processes that a GPU names, each read once, and for a while those that just went."""
-        for key in self._machine.ended():
-            self._depart(key, now)
-        named = {h.pid for d in devices for h in d.holders or ()}
-        named |= {a.pid for d in devices for a in d.activities or ()}
-        for pid in sorted(named - self._known.keys()):
-            process = self._machine.process(pid)
-            if process is not None:
-                self._known[pid] = process
-                self._owners[process.key] = resolve(self._resolvers, process)
-        self._forget(now)
-        departed = {p.key.pid: p for p, _ in self._departed.values() if p.key.pid in named}
-        return departed | {pid: p for pid, p in self._known.items() if pid in named}
+    def _roll(self, devices: Sequence[Device], now: float, pace: Pace) -> tuple[str | None, Roll]:
+        """Everyone on the GPUs, and whether that is everyone; in the wrong namespace nobody is."""
+        if self._namespaces is None:
+            self._namespaces = self._machine.namespaces()
+        driver = next((d.info.driver_version for d in devices if d.info.driver_version), None)
+        mode = host_pid(self._namespaces, driver, all_resolve=True)
+        for look in self._watchers:
+            look(devices)
+        roll = Roll() if mode == "no" else self._census.take(devices, now, pace)
+        if mode == "nested":
+            mode = host_pid(self._namespaces, driver, all_resolve=not roll.lost)
+        if mode == "no":
+            roll = Roll(results={"no_host_pid": len(pids(devices))})
+            if devices and self._mode != mode:
+                log.warning("%s", FIX)
+        self._mode = mode if devices else self._mode
+        return mode, roll
 
-    def _depart(self, key: ProcessKey, now: float) -> None:
-        process = self._known.get(key.pid)
-        if process is not None and process.key == key:
-            del self._known[key.pid]
-            self._departed[key] = (process, now)
 
-    def _forget(self, now: float) -> None:
-        for key in [k for k, (_, at) in self._departed.items() if now - at > DEPARTED_FOR]:
-            del self._departed[key]
-            del self._owners[key]
+def _without_processes(device: Device) -> Device:
+    return replace(device, holders=None, activities=None, activity_seconds=None, dcgm_records={})
 
 
 def _filled(devices: Sequence[Device], more: Sequence[Device]) -> tuple[Device, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 from gputally.dialects import DIALECTS
 from gputally.machine.simulation.samplers import Sampler
 from gputally.parse import (
+    absolute,
     address,
     count,
     dcgm,
@@ -21,6 +22,7 @@ from gputally.parse import (
     path,
     switch,
     url_path,
+    watts,
     within,
 )
 
@@ -37,6 +39,10 @@ class Config:
     interval: float
     tick: float
     retention: float
+    state_directory: str | None
+    energy_idle_policy: str
+    energy_idle_watts: float | None
+    energy_intensity: str
     gpus: tuple[str, ...]
     nvml_library: str | None
     nvml_deadline: float
@@ -48,6 +54,8 @@ class Config:
     simulated_seed: int
     simulated_sampler: Sampler
     dialect: tuple[str, ...]
+    docker_root: str
+    hpc_job_mapping_dir: str | None
     process_metrics: bool
     process_metrics_min_age: float
     process_metrics_top: int
@@ -95,7 +103,7 @@ SETTINGS = (
     Setting(
         "tick",
         "1s",
-        within(0.1, 60),
+        within(0.1, 10),
         "DURATION",
         "How often energy and activity are read; at most the interval.",
     ),
@@ -105,6 +113,34 @@ SETTINGS = (
         within(0, 86_400),
         "DURATION",
         "How long the totals of a workload that ended are still shown.",
+    ),
+    Setting(
+        "state.directory",
+        "",
+        path,
+        "DIR",
+        "A folder of ours alone, in which totals survive a restart; empty to begin anew each time.",
+    ),
+    Setting(
+        "energy.idle-policy",
+        "none",
+        one_of("none", "equal", "allocation"),
+        "none|equal|allocation",
+        "Who is charged for idle power: nobody, holders of a context alike, or those the GPU is granted to.",
+    ),
+    Setting(
+        "energy.idle-watts",
+        "",
+        watts,
+        "WATTS",
+        "Idle power of every GPU; empty to learn it while no process holds a context.",
+    ),
+    Setting(
+        "energy.intensity",
+        "learned",
+        one_of("learned", "off"),
+        "learned|off",
+        "Whether shares follow the learned cost of each workload's busy second, or busy time alone.",
     ),
     Setting("gpus", "", gpus, "LIST", "GPUs to read, by index or uuid with commas between; empty for all."),
     Setting(
@@ -169,6 +205,20 @@ SETTINGS = (
         dialects,
         "LIST",
         f"Metric names on the telemetry path, with commas between: {', '.join(DIALECTS)}.",
+    ),
+    Setting(
+        "docker.root",
+        "/var/lib/docker",
+        absolute,
+        "DIR",
+        "Where Docker keeps its files: container names are read there if it can be read.",
+    ),
+    Setting(
+        "hpc-job-mapping-dir",
+        "",
+        path,
+        "DIR",
+        "Folder with a file per GPU that names the job on it, as a prolog writes for dcgm-exporter.",
     ),
     Setting(
         "process-metrics",

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 
-from gputally.attribute import GpuShare, Memory, ProcessShare, attribute
-from gputally.model import UNKNOWN, Device, Owner, Snapshot, State
+from gputally.accounts import Account, Amounts, Books, GpuAccount, Held, Place
+from gputally.attribute import GpuShare, Memory, ProcessShare, Rules, attribute
+from gputally.coverage import coverage
+from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Holder, Owner, Snapshot, State
 from gputally.process_book import ProcessBook, ProcessRules
 from gputally.tally import Gpu, Tally, Workload
 
 MOST_WORKLOADS = 10_000
-
-
-@dataclass
-class _GpuTotals:
-    energy_uj: int | None = None
-    discarded_uj: int = 0
-    resets: int = 0
-    window_seconds: float = 0.0
-    """Time since the last Tally in which activity was known."""
-
-
-@dataclass
-class _WorkTotals:
-    seen_at: float
-    busy_us: int | None = None
-    window_us: int = 0
+NAME_WITHIN = 30.0
+"""Seconds for which amounts wait for a name, and at most for a first scrape."""
 
 
 class Ledger:
@@ -38,138 +26,237 @@ class Ledger:
         *,
         retention: float = 300.0,
         max_age: float = 15.0,
-        rules: ProcessRules | None = None,
+        rules: Rules | None = None,
+        processes: ProcessRules | None = None,
+        scraped: bool = False,
+        books: Books | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self._machine = machine
         self._retention = retention
         self._max_age = max_age
-        self._memory = Memory()
-        self._gpus: dict[str, _GpuTotals] = {}
-        self._work: dict[tuple[Owner, str], _WorkTotals] = {}
-        self._book = ProcessBook(rules) if rules is not None else None
-        self._samples_dropped: Counter[str] = Counter()
-        self._series_dropped: Counter[str] = Counter()
-        self._nvml_errors: Counter[tuple[str, str]] = Counter()
+        self._rules = rules or Rules()
+        self._scraped = scraped
+        self.books = books or Books()
+        self.memory: Memory = memory or {}
+        self._gpus, self._work = self.books.gpus, self.books.work
+        self._pending, self._namespaces = self.books.pending, self.books.namespaces
+        self._met: dict[str, tuple[Holder, ...] | None] = {}
+        self._book = ProcessBook(processes) if processes is not None else None
         self.faults = 0
 
     def post(self, snapshot: Snapshot) -> None:
         """Add what this tick brought."""
-        shares, self._memory = attribute(snapshot, self._memory)
-        self._samples_dropped.update(snapshot.losses.samples)
-        self._nvml_errors.update(snapshot.losses.nvml_errors)
+        shares, self.memory = attribute(snapshot, self.memory, self._rules)
+        self.books.samples_dropped.update(snapshot.losses.samples)
+        self.books.nvml_errors.update(snapshot.losses.nvml_errors)
         self._meet(snapshot)
         for gpu in shares.gpus:
             self._post_gpu(gpu)
         for process in shares.processes:
             self._post_process(process, snapshot)
+        for share in shares.grants:
+            place = (share.grant.owner, share.grant.uuid, share.grant.mig)
+            self._post_place(place, Amounts(idle_uj=share.idle_uj), snapshot.monotonic)
+        self._name_pending(snapshot)
+        self._release(lambda held: snapshot.monotonic - held.since > NAME_WITHIN, snapshot.monotonic)
         if self._book is not None:
-            self._book.post(shares, snapshot)
+            self._book.post(shares)
+
+    def was_scraped(self, now: float) -> None:
+        """The newest Tally was read: series that it showed at zero may grow now."""
+        self._release(lambda _: True, now, shown_only=True)
+
+    def count_dropped(self, reason: str, series: int) -> None:
+        """Series that an output could not show."""
+        if series:
+            self.books.series_dropped[reason] += series
 
     def tally(self, snapshot: Snapshot) -> Tally:
         """The totals as they are with this snapshot; averages run from the Tally before."""
-        gpus = tuple(self._gpu(device, snapshot) for device in snapshot.devices)
+        waiting = self.books.waiting_uj()
+        gpus = tuple(self._gpu(device, snapshot, waiting[device.uuid]) for device in snapshot.devices)
         fresh = {gpu.device.uuid: gpu.device for gpu in gpus if gpu.fresh}
+        indexes = {device.uuid: device.index for device in snapshot.devices}
         tally = Tally(
             snapshot=snapshot,
             machine=self._machine,
             gpus=gpus,
-            workloads=self._workloads(snapshot, fresh),
+            workloads=self._workloads(snapshot, fresh, indexes),
+            namespaces=self._namespaces.rows(indexes),
             processes=self._book.rows(snapshot, fresh) if self._book is not None else (),
-            process_results=_results(snapshot),
-            samples_dropped=dict(self._samples_dropped),
-            series_dropped=dict(self._series_dropped),
-            nvml_errors=dict(self._nvml_errors),
+            process_results=snapshot.process_results,
+            samples_dropped=dict(self.books.samples_dropped),
+            series_dropped={**self.books.series_dropped, "namespaces": self._namespaces.folded},
+            nvml_errors=dict(self.books.nvml_errors),
             faults=self.faults,
         )
-        self._turn_page(snapshot.monotonic)
+        self._turn_page(snapshot.monotonic, fresh)
         return tally
 
     def _meet(self, snapshot: Snapshot) -> None:
         """Open an account for everyone who holds or uses a GPU."""
         for device in snapshot.devices:
-            for pid in _pids(device):
-                key = (_owner(snapshot, pid), device.uuid)
-                known = self._work.get(key)
-                if known is not None:
-                    known.seen_at = snapshot.monotonic
-                elif len(self._work) < MOST_WORKLOADS:
-                    self._work[key] = _WorkTotals(snapshot.monotonic)
-                else:
-                    self._series_dropped["workloads"] += 1
+            if device.holders is self._met.get(device.uuid):
+                continue  # the list was not read anew; who is active is met when posted
+            self._met[device.uuid] = device.holders
+            for pid, mig in _places(device):
+                owner = _owner(snapshot, pid)
+                if owner is not PENDING and owner is not UNNAMED:
+                    self._account((owner, device.uuid, mig), snapshot.monotonic)
+
+    def _account(self, place: Place, now: float) -> Account | None:
+        account = self._work.get(place)
+        if account is None and len(self._work) < MOST_WORKLOADS:
+            account = self._work[place] = Account(now, held=Held(now) if self._scraped else None)
+            self._namespaces.post(place[0], place[1], Amounts(), now)
+        if account is None:
+            self.books.series_dropped["workloads"] += 1
+            return None
+        account.seen_at = now
+        return account
 
     def _post_gpu(self, share: GpuShare) -> None:
-        totals = self._gpus.setdefault(share.uuid, _GpuTotals())
-        base = self._memory.bases[share.uuid]
-        if base.energy_uj is not None:
-            totals.energy_uj = (totals.energy_uj or 0) + share.energy_uj
-        totals.discarded_uj += share.discarded_uj
-        totals.resets += share.resets
-        totals.window_seconds += share.activity_seconds or 0.0
+        account = self._gpus.setdefault(share.uuid, GpuAccount())
+        used, mark = share.used, self.memory[share.uuid].meter
+        if mark.energy_uj is not None or used.energy_uj or account.energy_uj is not None:
+            account.energy_uj = (account.energy_uj or 0) + used.energy_uj
+        account.idle_uj += share.idle_uj
+        account.unattributed_uj.update(share.unattributed_uj)
+        account.discarded_uj += used.discarded_uj
+        account.resets += used.resets
+        account.integrated = mark.integrating
+        account.idle_watts, account.idle_source = share.idle_watts, share.idle_source
+        account.trust = share.trust
+        account.window_seconds += share.activity_seconds or 0.0
 
     def _post_process(self, share: ProcessShare, snapshot: Snapshot) -> None:
-        owner = UNKNOWN if share.key is None else snapshot.owners[share.key]
-        totals = self._work.get((owner, share.uuid))
-        if totals is not None:
-            totals.busy_us = (totals.busy_us or 0) + share.busy_us
-            totals.window_us += share.busy_us
+        amounts = Amounts(share.energy_uj, share.estimated_uj, share.idle_uj, share.busy_us)
+        owner = snapshot.owners.get(share.key, UNKNOWN)
+        if owner is PENDING:
+            key = (share.key, share.uuid, share.mig)
+            self._pending.setdefault(key, Held(snapshot.monotonic)).amounts.add(amounts)
+        else:
+            self._post_owner(owner, share.uuid, share.mig, amounts, snapshot.monotonic)
 
-    def _gpu(self, device: Device, snapshot: Snapshot) -> Gpu:
-        totals = self._gpus.get(device.uuid, _GpuTotals())
+    def _post_owner(self, owner: Owner, uuid: str, mig: str, amounts: Amounts, now: float) -> None:
+        if owner is UNKNOWN or owner is UNNAMED:
+            reason = "unnamed" if owner is UNNAMED else "unknown_process"
+            self._gpus.setdefault(uuid, GpuAccount()).unattributed_uj[reason] += amounts.all_uj
+            amounts = replace(amounts, energy_uj=0, estimated_uj=0, idle_uj=0)
+        if owner is not UNNAMED:
+            self._post_place((owner, uuid, mig), amounts, now)
+
+    def _post_place(self, place: Place, amounts: Amounts, now: float) -> None:
+        account = self._account(place, now)
+        if account is not None:
+            account.window_us += amounts.busy_us or 0
+            if account.held is not None:
+                account.held.amounts.add(amounts)
+                return
+            account.totals.add(amounts)
+        self._namespaces.post(place[0], place[1], amounts, now)
+
+    def _name_pending(self, snapshot: Snapshot) -> None:
+        """Post what waited for a name that has come, and give up on names that did not come in time."""
+        for key, held in list(self._pending.items()):
+            owner = snapshot.owners.get(key[0], PENDING)
+            if owner is PENDING and snapshot.monotonic - held.since > NAME_WITHIN:
+                owner = UNNAMED
+            if owner is not PENDING:
+                del self._pending[key]
+                self._post_owner(owner, key[1], key[2], held.amounts, snapshot.monotonic)
+
+    def _release(self, when: Callable[[Held], bool], now: float, shown_only: bool = False) -> None:
+        """Post what waited for its series to be seen at zero, which is what makes increase() right."""
+        for place, account in self._work.items():
+            held = account.held
+            if held is not None and (account.shown or not shown_only) and when(held):
+                account.held = None
+                account.totals.add(held.amounts)
+                self._namespaces.post(place[0], place[1], held.amounts, now)
+
+    def _gpu(self, device: Device, snapshot: Snapshot, pending_uj: int) -> Gpu:
+        account = self._gpus.get(device.uuid, GpuAccount())
         age = None if device.gauges_at is None else snapshot.monotonic - device.gauges_at
         fresh = device.state is State.OK and age is not None and age <= self._max_age
-        return Gpu(device, fresh, totals.energy_uj, totals.discarded_uj, totals.resets)
+        return Gpu(
+            device,
+            fresh,
+            energy_uj=account.energy_uj,
+            idle_uj=account.idle_uj,
+            unattributed_uj=dict(account.unattributed_uj),
+            pending_uj=pending_uj,
+            discarded_uj=account.discarded_uj,
+            resets=account.resets,
+            integrated=account.integrated,
+            idle_watts=account.idle_watts,
+            idle_source=account.idle_source,
+            trust=account.trust,
+            coverage_ratio=coverage(device, snapshot) if fresh else None,
+        )
 
-    def _workloads(self, snapshot: Snapshot, fresh: dict[str, Device]) -> tuple[Workload, ...]:
-        holders = _by_owner(snapshot, fresh)
-        indexes = {device.uuid: device.index for device in snapshot.devices}
+    def _workloads(
+        self, snapshot: Snapshot, fresh: dict[str, Device], indexes: dict[str, int]
+    ) -> tuple[Workload, ...]:
+        present = _present(snapshot, fresh)
         return tuple(
-            self._workload(key, totals, indexes[key[1]], holders.get(key), snapshot, fresh.get(key[1]))
-            for key, totals in self._work.items()
-            if key[1] in indexes
+            self._workload(place, account, indexes[place[1]], present.get(place, {}), snapshot, fresh)
+            for place, account in self._work.items()
+            if place[1] in indexes
         )
 
     def _workload(
         self,
-        key: tuple[Owner, str],
-        totals: _WorkTotals,
+        place: Place,
+        account: Account,
         index: int,
-        pids: dict[int, int | None] | None,
+        pids: dict[int, int | None],
         snapshot: Snapshot,
-        device: Device | None,
+        fresh: dict[str, Device],
     ) -> Workload:
-        owner, uuid = key
-        busy_us = totals.busy_us
-        if busy_us is None and device is not None and device.activities is not None:
-            busy_us = totals.busy_us = 0  # it could have been seen busy, and was not
-        if not pids:
-            return Workload(owner, index, uuid, active=False, sm_busy_us=busy_us)
-        window = self._gpus[uuid].window_seconds if uuid in self._gpus else 0.0
+        owner, uuid, mig = place
+        account.shown = True
+        totals = account.totals
+        told = uuid in fresh and fresh[uuid].activities is not None
+        if totals.busy_us is None and told:
+            totals.busy_us = 0  # it could have been seen busy, and was not
+        window = self._gpus[uuid].window_seconds if uuid in self._gpus and pids else 0.0
         memory = [used for used in pids.values() if used is not None]
         starts = [snapshot.processes[pid].started_at for pid in pids if pid in snapshot.processes]
         return Workload(
             owner,
             index,
             uuid,
-            active=True,
-            processes=len(pids),
+            mig,
+            active=bool(pids) if uuid in fresh else None,
+            processes=len(pids) or None,
             memory_used_bytes=sum(memory) if memory else None,
-            sm_utilization_ratio=min(1.0, totals.window_us / (window * 1e6)) if window > 0 else None,
-            sm_busy_us=busy_us,
+            sm_utilization_ratio=min(1.0, account.window_us / (window * 1e6)) if window > 0 else None,
+            sm_busy_us=totals.busy_us,
+            energy_uj=totals.energy_uj if owner is not UNKNOWN else None,
+            estimated_uj=totals.estimated_uj if owner is not UNKNOWN else None,
+            idle_uj=totals.idle_uj if self._rules.idle_policy != "none" else None,
             start_time_seconds=min((s for s in starts if s is not None), default=None),
         )
 
-    def _turn_page(self, now: float) -> None:
+    def _turn_page(self, now: float, fresh: dict[str, Device]) -> None:
         """Begin new averages, and close accounts that nobody has used for the retention time."""
         for gpu in self._gpus.values():
             gpu.window_seconds = 0.0
-        for totals in self._work.values():
-            totals.window_us = 0
-        for key in [k for k, totals in self._work.items() if now - totals.seen_at > self._retention]:
-            del self._work[key]
+        for account in self._work.values():
+            account.window_us = 0
+        for place, account in list(self._work.items()):
+            if place[1] not in fresh:
+                account.seen_at = now  # of a GPU that does not answer, nobody can say who left it
+            elif account.held is None and now - account.seen_at > self._retention:
+                del self._work[place]
 
 
-def _pids(device: Device) -> list[int]:
-    return sorted({h.pid for h in device.holders or ()} | {a.pid for a in device.activities or ()})
+def _places(device: Device) -> list[tuple[int, str]]:
+    held = {(h.pid, h.mig) for h in device.holders or ()}
+    pids = {pid for pid, _ in held}
+    return sorted(held | {(a.pid, "") for a in device.activities or () if a.pid not in pids})
 
 
 def _owner(snapshot: Snapshot, pid: int) -> Owner:
@@ -177,16 +264,11 @@ def _owner(snapshot: Snapshot, pid: int) -> Owner:
     return UNKNOWN if process is None else snapshot.owners[process.key]
 
 
-def _by_owner(snapshot: Snapshot, fresh: dict[str, Device]) -> dict[tuple[Owner, str], dict[int, int | None]]:
-    """(owner, GPU) -> its processes that hold a context there, with their memory."""
-    found: dict[tuple[Owner, str], dict[int, int | None]] = {}
+def _present(snapshot: Snapshot, fresh: dict[str, Device]) -> dict[Place, dict[int, int | None]]:
+    """Who holds a context where: its processes, with their memory."""
+    found: dict[Place, dict[int, int | None]] = {}
     for uuid, device in fresh.items():
         for holder in device.holders or ():
-            found.setdefault((_owner(snapshot, holder.pid), uuid), {})[holder.pid] = holder.memory_used_bytes
+            place = (_owner(snapshot, holder.pid), uuid, holder.mig)
+            found.setdefault(place, {})[holder.pid] = holder.memory_used_bytes
     return found
-
-
-def _results(snapshot: Snapshot) -> dict[str, int]:
-    pids = {pid for device in snapshot.devices for pid in _pids(device)}
-    hidden = sum(pid not in snapshot.processes for pid in pids)
-    return {"host": len(pids) - hidden, "hidden": hidden}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
 from gputally.collect import Collector
 from gputally.ledger import Ledger
@@ -15,14 +15,23 @@ from gputally.tally import Tally
 
 log = logging.getLogger(__name__)
 
-Publish = Callable[[Tally], None]
+
+class Outlet(Protocol):
+    """Where Tallies go."""
+
+    @property
+    def served(self) -> bool:
+        """Whether somebody has read the newest Tally."""
+
+    def publish(self, tally: Tally) -> int:
+        """Show this Tally from now on; tells how many series had to be left out."""
 
 
 async def run(
     clock: Clock,
     collector: Collector,
     ledger: Ledger,
-    publish: Publish,
+    outlet: Outlet,
     *,
     tick: float,
     interval: float,
@@ -32,11 +41,15 @@ async def run(
     ticks = max(1, round(interval / tick))
     number, due = 0, clock.monotonic()
     fault: str | None = None
+    up = False  # until something answers, every tick is an interval, so that nothing is shown late
     while not stop.is_set():
         try:
-            tally = await once(collector, ledger, Pace.TICK if number % ticks else Pace.INTERVAL)
+            if outlet.served:
+                ledger.was_scraped(clock.monotonic())
+            tally = await once(collector, ledger, Pace.TICK if number % ticks and up else Pace.INTERVAL)
             if tally is not None:
-                publish(tally)
+                up = any(health.up for health in tally.snapshot.health)
+                ledger.count_dropped("collision", outlet.publish(tally))
             fault = None
         except Exception as error:  # the outermost loop: whatever it is, the next tick is tried
             ledger.faults += 1

@@ -16,6 +16,8 @@ class Micro(int):
 
 
 Value = float | int | bool | Micro
+Identity = tuple[str, ...]
+"""Label values, in the order of the metric's labels."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Scope:
     name: str
     labels: tuple[str, ...]
     items: Callable[[Tally], Iterable[Any]]
-    identity: Callable[[Any], tuple[str, ...]]
+    identity: Callable[[Any], Identity]
 
 
 @dataclass(frozen=True)
@@ -47,37 +49,38 @@ class Metric:
 
 @dataclass(frozen=True)
 class Family:
-    """A metric with its samples: label values and number."""
+    """A metric with its numbers; families of one scope share one list of identities, so None is no sample."""
 
     metric: Metric
-    samples: Sequence[tuple[tuple[str, ...], Value]]
+    identities: Sequence[Identity]
+    values: Sequence[Value | None]
 
 
 def families(metrics: Iterable[Metric], tally: Tally) -> list[Family]:
     """Every row over the Tally; rows without a sample are left out."""
-    items: dict[str, list[tuple[tuple[str, ...], Any]]] = {}
+    scopes: dict[str, tuple[list[Any], list[Identity]]] = {}
     found = []
     for metric in metrics:
         scope = metric.scope
-        if scope.name not in items:
-            items[scope.name] = [(scope.identity(item), item) for item in scope.items(tally)]
-        samples = list(_samples(metric, items[scope.name]))
-        if samples:
-            found.append(Family(metric, samples))
+        if scope.name not in scopes:
+            things = list(scope.items(tally))
+            scopes[scope.name] = (things, [scope.identity(thing) for thing in things])
+        things, identities = scopes[scope.name]
+        value = metric.value
+        values = [value(thing) for thing in things]
+        family = _spread(metric, identities, values) if metric.by else Family(metric, identities, values)
+        if any(value is not None for value in family.values):
+            found.append(family)
     return found
 
 
-def _samples(
-    metric: Metric, items: Iterable[tuple[tuple[str, ...], Any]]
-) -> Iterable[tuple[tuple[str, ...], Value]]:
-    for identity, item in items:
-        value = metric.value(item)
-        if value is None:
-            continue
-        if not metric.by:
-            yield identity, value
-            continue
-        parts: Mapping[Any, Value | None] = value
-        for extra, number in parts.items():
-            if number is not None:
-                yield identity + (extra if isinstance(extra, tuple) else (extra,)), number
+def _spread(
+    metric: Metric, identities: Sequence[Identity], values: Iterable[Mapping[Any, Any] | None]
+) -> Family:
+    """A sample for each set of further labels; one further label may be given bare."""
+    parts = [
+        (identity + (extra if isinstance(extra, tuple) else (extra,)), number)
+        for identity, told in zip(identities, values, strict=True)
+        for extra, number in (told or {}).items()
+    ]
+    return Family(metric, [identity for identity, _ in parts], [number for _, number in parts])

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 
 class Unreadable(Exception):
@@ -34,8 +35,10 @@ class State(Enum):
     FAILING = "failing"
 
 
-@dataclass(frozen=True)
-class ProcessKey:
+# Nouns that come in hundreds per tick, or are keys of dicts, are named tuples: as frozen, and much cheaper.
+
+
+class ProcessKey(NamedTuple):
     """A process for ever: its number, and when it started (clock ticks since boot)."""
 
     pid: int
@@ -54,7 +57,18 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Owner:
+class Namespaces:
+    """Where this program stands among the kernel's namespaces."""
+
+    pid_inode: int
+    """The number of its PID namespace."""
+    own_pid: int
+    own_cgroup: str
+    init_cgroup: str | None
+    """The cgroup of the process that is number 1 to us; None where it cannot be read."""
+
+
+class Owner(NamedTuple):
     """Whose a process is."""
 
     kind: str
@@ -85,8 +99,7 @@ class Detail:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Grant:
+class Grant(NamedTuple):
     """A GPU, or one MIG instance of it, that was allocated to an owner."""
 
     owner: Owner
@@ -94,8 +107,7 @@ class Grant:
     mig: str = ""
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(NamedTuple):
     """A process that holds a context on a GPU, or on one MIG instance of it."""
 
     pid: int
@@ -121,8 +133,7 @@ class Instance:
     utilization_ratio: float | None = None
 
 
-@dataclass(frozen=True)
-class Activity:
+class Activity(NamedTuple):
     """What one process did on a GPU since the answer before, in the driver's own time."""
 
     pid: int
@@ -133,14 +144,11 @@ class Activity:
     decoder_ratio: float | None = None
 
 
-@dataclass(frozen=True)
-class DcgmRecord:
-    """What DCGM tells of a living process on one GPU: the GPU's energy, not the process's."""
+class DcgmRecord(NamedTuple):
+    """What DCGM tells of a process on a GPU: energy of the whole GPU since it began to use it (Unix time)."""
 
     gpu_energy_joules: float
-    """The whole GPU's, as far back into the life of the process as DCGM kept samples."""
     started_at: float
-    """Unix time at which the process began to use a GPU."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +199,6 @@ class Device:
     fan_speed_ratio: float | None = None
     throttle_active: Mapping[str, bool] = field(default_factory=dict)
     accounting_mode: bool | None = None
-    """Whether the driver keeps records of processes."""
     graphics_active_ratio: float | None = None
     sm_active_ratio: float | None = None
     sm_occupancy_ratio: float | None = None
@@ -205,9 +212,7 @@ class Device:
     nvlink_transmit_bytes_per_second: float | None = None
     nvlink_receive_bytes_per_second: float | None = None
     dcgm_fields: Mapping[int, float] = field(default_factory=dict)
-    """DCGM's own numbers by field id, in its units."""
     dcgm_records: Mapping[int, DcgmRecord] = field(default_factory=dict)
-    """pid -> what DCGM tells of it."""
     instances: tuple[Instance, ...] | None = None
     """MIG instances; None where the GPU is not in MIG mode."""
     slices: int | None = None
@@ -287,6 +292,8 @@ class Snapshot:
     """What was allocated to whom; None where nobody tells."""
     host_pid: str | None = None
     """Whether our PID namespace shows every process: yes, nested or no."""
+    process_results: Mapping[str, int] = field(default_factory=dict)
+    """How well the processes that GPUs name could be traced -> how many."""
     health: tuple[Health, ...] = ()
     stuck: Mapping[str, int] = field(default_factory=dict)
     losses: Losses = Losses()

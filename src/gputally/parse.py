@@ -86,6 +86,13 @@ def dcgm(text: str) -> str:
     raise ValueError("off, auto, embedded, HOST:PORT or unix:/PATH")
 
 
+def watts(text: str) -> float | None:
+    """A power, or nothing."""
+    if text and not re.fullmatch(r"\d{1,4}(\.\d+)?", text):
+        raise ValueError("a number of watts from 0 to 9999, or nothing")
+    return float(text) if text else None
+
+
 def gpus(text: str) -> tuple[str, ...]:
     """GPUs by index or uuid."""
     chosen = tuple(part.strip() for part in text.split(",") if part.strip())
@@ -119,6 +126,13 @@ def address(text: str) -> str:
     except ValueError:
         raise ValueError("HOST:PORT, :PORT or [IPV6]:PORT with a port from 0 to 65535") from None
     return text
+
+
+def absolute(text: str) -> str:
+    """A path from the root."""
+    if not text.startswith("/") or "\0" in text:
+        raise ValueError("a path that begins with /")
+    return text.rstrip("/") or "/"
 
 
 def path(text: str) -> str | None:

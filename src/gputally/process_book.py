@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gputally.accounts import Amounts
 from gputally.attribute import Shares
 from gputally.model import Device, Owner, Process, ProcessKey, Snapshot
 from gputally.tally import ProcessUse
+from gputally.weights import Seat
 
 OTHER = Owner(kind="other")
 CLOCKS_DIFFER = 2.0
@@ -21,80 +24,101 @@ class ProcessRules:
     top: int = 20
 
 
+@dataclass(frozen=True)
+class _Named:
+    """A process with a series."""
+
+    owner: Owner
+    process: Process
+    amounts: Amounts
+
+
 class ProcessBook:
     """A process with a series keeps it until it ends, so no total moves from one series to another."""
 
     def __init__(self, rules: ProcessRules) -> None:
         self._rules = rules
-        self._named: dict[str, dict[ProcessKey, int]] = {}
-        self._others: dict[str, int] = {}
+        self._named: dict[str, dict[Seat, _Named]] = {}
+        self._others: dict[str, Amounts] = {}
 
-    def post(self, shares: Shares, snapshot: Snapshot) -> None:
-        """Add busy time to the process that has a name here, or to the others of its GPU."""
+    def post(self, shares: Shares) -> None:
+        """Add to the process that has a name here, or to the others of its GPU."""
         for share in shares.processes:
-            named = self._named.setdefault(share.uuid, {})
-            if share.key in named and share.key is not None:
-                named[share.key] += share.busy_us
-            else:
-                self._others[share.uuid] = self._others.get(share.uuid, 0) + share.busy_us
+            named = self._named.get(share.uuid, {}).get((share.key, share.mig))
+            amounts = self._others.setdefault(share.uuid, Amounts()) if named is None else named.amounts
+            amounts.add(Amounts(share.energy_uj, busy_us=share.busy_us))
 
     def rows(self, snapshot: Snapshot, fresh: dict[str, Device]) -> tuple[ProcessUse, ...]:
-        """One row per named process, one for the others of each GPU."""
-        return tuple(row for device in fresh.values() for row in self._rows(device, snapshot))
+        """One row per named process, one for the others of each GPU; of a GPU that hangs, totals only."""
+        return tuple(
+            row
+            for device in snapshot.devices
+            for row in (self._rows(device, snapshot) if device.uuid in fresh else self._totals(device))
+        )
 
     def _rows(self, device: Device, snapshot: Snapshot) -> list[ProcessUse]:
-        held = {h.pid: h.memory_used_bytes for h in device.holders or ()}
-        present = {
-            snapshot.processes[pid].key: snapshot.processes[pid] for pid in held if pid in snapshot.processes
-        }
-        named = self._admit(device, present, held, snapshot)
+        memory = {(_key(h.pid, snapshot), h.mig): h.memory_used_bytes for h in device.holders or ()}
+        self._admit(device, memory, snapshot)
+        named = self._named[device.uuid]
+        rest = [used for seat, used in memory.items() if seat not in named]
+        if rest:
+            self._others.setdefault(device.uuid, Amounts(busy_us=None if device.activities is None else 0))
+        known = [used for used in rest if used is not None]
+        return [
+            row._replace(memory_used_bytes=used, dcgm_gpu_energy_joules=told)
+            for row, used, told in zip(
+                self._totals(device),
+                (*(memory[seat] for seat in named), sum(known) if known else None),
+                (*(_dcgm_energy(device, one.process) for one in named.values()), None),
+                strict=False,
+            )
+        ]
+
+    def _totals(self, device: Device) -> list[ProcessUse]:
+        place = (device.index, device.uuid)
         rows = [
             ProcessUse(
-                snapshot.owners[key],
-                device.index,
-                device.uuid,
+                named.owner,
+                *place,
+                mig,
                 str(key.pid),
-                present[key].comm,
-                held[key.pid],
-                busy_us,
-                present[key].started_at,
-                _dcgm_energy(device, present[key]),
+                named.process.comm,
+                sm_busy_us=named.amounts.busy_us,
+                energy_uj=named.amounts.energy_uj,
+                start_time_seconds=named.process.started_at,
             )
-            for key, busy_us in named.items()
+            for (key, mig), named in self._named.get(device.uuid, {}).items()
         ]
-        rest = [held[pid] for pid in held if not any(key.pid == pid for key in named)]
-        if rest or device.uuid in self._others:
-            memory = [used for used in rest if used is not None]
-            busy_us = self._others.setdefault(device.uuid, 0)
-            rows.append(
-                ProcessUse(
-                    OTHER, device.index, device.uuid, "", "other", sum(memory) if memory else None, busy_us
-                )
-            )
+        others = self._others.get(device.uuid)
+        if others is not None:
+            told = ProcessUse(OTHER, *place, "", "", "other")
+            rows.append(told._replace(sm_busy_us=others.busy_us, energy_uj=others.energy_uj))
         return rows
 
     def _admit(
-        self,
-        device: Device,
-        present: dict[ProcessKey, Process],
-        held: dict[int, int | None],
-        snapshot: Snapshot,
-    ) -> dict[ProcessKey, int]:
+        self, device: Device, memory: Mapping[tuple[ProcessKey | None, str], int | None], snapshot: Snapshot
+    ) -> None:
         """Drop who ended, and give free places to the processes with the most memory."""
-        before = self._named.get(device.uuid, {})
-        named = {key: busy_us for key, busy_us in before.items() if key in present}
+        named = {seat: one for seat, one in self._named.get(device.uuid, {}).items() if seat in memory}
         waiting = [
-            key
-            for key, process in present.items()
-            if key not in named and self._is_old(process, snapshot.time)
+            ((key, mig), snapshot.processes[key.pid])
+            for key, mig in memory
+            if key is not None and (key, mig) not in named
         ]
-        waiting.sort(key=lambda key: (-(held[key.pid] or 0), key.pid))
-        named |= dict.fromkeys(waiting[: max(0, self._rules.top - len(named))], 0)
+        waiting = [one for one in waiting if self._is_old(one[1], snapshot.time)]
+        waiting.sort(key=lambda one: (-(memory[one[0]] or 0), one[0][0].pid))
+        for seat, process in waiting[: max(0, self._rules.top - len(named))]:
+            amounts = Amounts(busy_us=None if device.activities is None else 0)
+            named[seat] = _Named(snapshot.owners[seat[0]], process, amounts)
         self._named[device.uuid] = named
-        return named
 
     def _is_old(self, process: Process, now: float) -> bool:
         return process.started_at is None or now - process.started_at >= self._rules.min_age
+
+
+def _key(pid: int, snapshot: Snapshot) -> ProcessKey | None:
+    process = snapshot.processes.get(pid)
+    return None if process is None else process.key
 
 
 def _dcgm_energy(device: Device, process: Process) -> float | None:

@@ -10,12 +10,16 @@ import signal
 import sys
 from collections.abc import Coroutine
 from contextlib import suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NoReturn
 
 from gputally import __version__, loop
-from gputally.collect import Collector
+from gputally.accounts import Books
+from gputally.attribute import Memory, Rules
+from gputally.collect import Collector, Watcher
 from gputally.config import Config
+from gputally.keeper import Keeper, boot_id
 from gputally.ledger import Ledger
 from gputally.machine import Machine
 from gputally.machine.clocks import RealClock, VirtualClock
@@ -26,10 +30,18 @@ from gputally.machine.simulated import FIXED_USAGE, SimulatedMachine
 from gputally.model import Pace
 from gputally.outputs.http import HttpServer
 from gputally.outputs.site import Site
+from gputally.owners import Resolver
+from gputally.owners.cgroup import node_base, parse
+from gputally.owners.host import CgroupOwner, Identify
+from gputally.owners.jobs import JobFiles
+from gputally.owners.runtimes import ConmonNames, DockerFiles
 from gputally.process_book import ProcessRules
 from gputally.sources import Companion
 from gputally.sources.nvml import Choice, NvmlSource
+from gputally.state import State
 from gputally.tally import Tally
+from gputally.views import explain as view
+from gputally.views.explain import Trace
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +55,8 @@ async def serve(config: Config) -> None:
     """Collect and answer scrapes until SIGTERM or SIGINT."""
     _allow_more_descriptors()
     machine = open_machine(config, live=True)
+    keeper = _keeper(config, machine)
+    ledger = _ledger(config, machine, scraped=True, kept=keeper.load() if keeper else None)
     site = _site(config, machine)
     server = HttpServer(site.respond)
     addresses = server.listen(config.web_listen_address)
@@ -56,14 +70,16 @@ async def serve(config: Config) -> None:
     await loop.run(
         machine.clock,
         collector,
-        _ledger(config, machine),
-        site.publish,
+        ledger,
+        site if keeper is None else keeper.behind(site, ledger),
         tick=config.tick,
         interval=config.interval,
         stop=stop,
     )
     log.info("ending")
     await _end(server.stop(GRACE))
+    if keeper is not None:
+        await _end(keeper.save(ledger))
     await _end(collector.close())
 
 
@@ -84,6 +100,27 @@ async def record(config: Config, folder: Path) -> list[Path]:
     return recorder.save(folder)
 
 
+async def explain(config: Config, pid: int) -> bool:
+    """Say how a process was traced; tells whether it was."""
+    machine = open_machine(config, live=False)
+    collector = _collector(config, machine, patience=max(config.nvml_deadline, 10.0))
+    await collector.collect(Pace.INTERVAL)
+    await machine.clock.until(machine.clock.monotonic() + config.tick)
+    snapshot = await collector.collect(Pace.INTERVAL)
+    process = machine.process(pid)
+    steps = [] if process is None else list(collector.steps(process))
+    identity = None if process is None else _identify(machine)(process.cgroup)
+    trace = Trace(pid, snapshot, process, machine.exists(pid), identity, steps)
+    sys.stdout.write(view.explain(trace))
+    await _end(collector.close())
+    return trace.is_traced
+
+
+def explain_cgroup(raw: bytes) -> None:
+    """Say whose a saved /proc/PID/cgroup is."""
+    sys.stdout.write(view.identity_json(parse(raw.decode("utf-8", "replace"))))
+
+
 def open_machine(config: Config, *, live: bool) -> Machine:
     """The machine that was asked for; `live` lets recorded and simulated ones run in real time."""
     kind, _, folder = config.machine.partition(":")
@@ -102,7 +139,7 @@ def open_machine(config: Config, *, live: bool) -> Machine:
 async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]:
     """Two ticks, the least from which activity can be told; the second is published."""
     collector = _collector(config, machine, patience=max(config.nvml_deadline, 10.0))
-    ledger, site = _ledger(config, machine), _site(config, machine)
+    ledger, site = _ledger(config, machine, scraped=False), _site(config, machine)
     await loop.once(collector, ledger, Pace.INTERVAL)
     await machine.clock.until(machine.clock.monotonic() + config.tick)
     tally = await loop.once(collector, ledger, Pace.INTERVAL)
@@ -114,7 +151,8 @@ async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]
 
 def _collector(config: Config, machine: Machine, patience: float) -> Collector:
     nvml = NvmlSource(machine, Choice(config.gpus), deadline=config.nvml_deadline, patience=patience)
-    return Collector(machine, (nvml,), companions=_companions(config, machine, patience / 2))
+    companions = _companions(config, machine, patience / 2)
+    return Collector(machine, (nvml,), *_owners(config, machine), companions)
 
 
 def _companions(config: Config, machine: Machine, patience: float) -> tuple[Companion, ...]:
@@ -133,14 +171,53 @@ def _companions(config: Config, machine: Machine, patience: float) -> tuple[Comp
     )
 
 
-def _ledger(config: Config, machine: Machine) -> Ledger:
-    rules = ProcessRules(config.process_metrics_min_age, config.process_metrics_top)
+def _owners(config: Config, machine: Machine) -> tuple[list[Resolver], list[Watcher]]:
+    """Who says whose a process is, in this order, and who of them wants to see the GPUs first."""
+    identify = _identify(machine)
+    resolvers: list[Resolver] = [
+        CgroupOwner(identify),
+        DockerFiles(machine, identify, config.docker_root),
+        ConmonNames(machine, identify),
+    ]
+    if config.hpc_job_mapping_dir is None:
+        return resolvers, []
+    jobs = JobFiles(machine, config.hpc_job_mapping_dir)
+    return [*resolvers, jobs], [jobs.look]
+
+
+def _identify(machine: Machine) -> Identify:
+    """Reads cgroups as seen from this machine's node; remembered, since resolvers ask one after another."""
+    namespaces = machine.namespaces()
+    base = node_base((namespaces.init_cgroup if namespaces else None) or "")
+    return lru_cache(4096)(partial(parse, base=base))
+
+
+def _ledger(
+    config: Config, machine: Machine, scraped: bool, kept: tuple[Books, Memory] | None = None
+) -> Ledger:
+    books, memory = kept or (None, None)
     return Ledger(
         machine.name,
+        books=books,
+        memory=memory,
         retention=config.retention,
         max_age=config.max_age,
-        rules=rules if config.process_metrics else None,
+        rules=Rules(
+            idle_policy=config.energy_idle_policy,
+            idle_watts=config.energy_idle_watts,
+            learned_intensity=config.energy_intensity == "learned",
+        ),
+        processes=ProcessRules(config.process_metrics_min_age, config.process_metrics_top)
+        if config.process_metrics
+        else None,
+        scraped=scraped,
     )
+
+
+def _keeper(config: Config, machine: Machine) -> Keeper | None:
+    if config.state_directory is None:
+        return None
+    return Keeper(State(config.state_directory, boot_id(machine)), machine.clock)
 
 
 def _site(config: Config, machine: Machine) -> Site:

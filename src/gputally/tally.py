@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gputally.model import Device, Owner, Snapshot
 
@@ -16,36 +17,64 @@ class Gpu:
     fresh: bool
     """Its gauges are of now, not of a time before it fell silent."""
     energy_uj: int | None = None
+    idle_uj: int = 0
+    unattributed_uj: Mapping[str, int] = field(default_factory=dict)
+    pending_uj: int = 0
     discarded_uj: int = 0
     resets: int = 0
+    integrated: bool = False
+    """Its energy is power x time, for want of a counter that moves."""
+    idle_watts: float | None = None
+    idle_source: str = "unknown"
+    trust: float | None = None
+    """How far the learned cost of a busy second is believed, 0 to 1."""
+    coverage_ratio: float | None = None
+    """Part of its use that could be traced to somebody."""
 
 
-@dataclass(frozen=True)
-class Workload:
-    """All processes of one owner on one GPU."""
+class NamespaceUse(NamedTuple):
+    """All that a namespace used of one GPU so far, also by workloads that are long gone."""
+
+    kind: str
+    namespace: str
+    gpu: int
+    uuid: str
+    energy_uj: int
+    idle_uj: int
+    sm_busy_us: int | None
+
+
+class Workload(NamedTuple):
+    """All processes of one owner on one GPU, or on one MIG instance of it."""
 
     owner: Owner
     gpu: int
     uuid: str
-    active: bool
+    mig: str
+    active: bool | None
+    """Whether it holds a context; None while its GPU does not answer."""
     processes: int | None = None
     memory_used_bytes: int | None = None
     sm_utilization_ratio: float | None = None
     sm_busy_us: int | None = None
+    energy_uj: int | None = None
+    estimated_uj: int | None = None
+    idle_uj: int | None = None
     start_time_seconds: float | None = None
 
 
-@dataclass(frozen=True)
-class ProcessUse:
+class ProcessUse(NamedTuple):
     """One process on one GPU, or all the others there together (`pid` empty)."""
 
     owner: Owner
     gpu: int
     uuid: str
+    mig: str
     pid: str
     process: str
     memory_used_bytes: int | None = None
     sm_busy_us: int | None = None
+    energy_uj: int | None = None
     start_time_seconds: float | None = None
     dcgm_gpu_energy_joules: float | None = None
     """The whole GPU's, as DCGM tells it."""
@@ -59,6 +88,7 @@ class Tally:
     machine: str
     gpus: tuple[Gpu, ...] = ()
     workloads: tuple[Workload, ...] = ()
+    namespaces: tuple[NamespaceUse, ...] = ()
     processes: tuple[ProcessUse, ...] = ()
     process_results: Mapping[str, int] = field(default_factory=dict)
     """How well the processes of this moment could be traced -> how many."""

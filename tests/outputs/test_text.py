@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,10 @@ def metric(name: str, kind: str, scope: Scope = THING, by: tuple[str, ...] = ())
     return Metric(scope, name, kind, HELP, lambda item: item, by=by)
 
 
+def family(metric: Metric, samples: Sequence[tuple[tuple[str, ...], Value]]) -> Family:
+    return Family(metric, [labels for labels, _ in samples], [value for _, value in samples])
+
+
 def write(*families: Family) -> Text:
     return TextWriter().write(families)
 
@@ -35,10 +40,10 @@ any_labels = st.lists(st.tuples(any_text, any_text), max_size=8, unique=True)
 def test_whatever_labels_hold_both_parsers_read_them_back(labels: list[tuple[str, str]], kind: str) -> None:
     name = {GAUGE: "x_bytes", COUNTER: "x_total", INFO: "x_info"}[kind]
     samples = [(pair, 1) for pair in labels]
-    text = write(Family(metric(name, kind), samples))
+    text = write(family(metric(name, kind), samples))
     expected = {(clean(a), clean(b)) for a, b in labels}
     for parse, body in ((parse_plain, text.plain), (parse_openmetrics, text.openmetrics)):
-        found = [s for family in parse(body.decode()) for s in family.samples]
+        found = [s for parsed in parse(body.decode()) for s in parsed.samples]
         assert {(s.labels["a"], s.labels["b"]) for s in found} == expected
         assert {s.name for s in found} <= {name}
     assert text.samples == len(expected)
@@ -60,9 +65,9 @@ def test_long_values_that_differ_at_the_end_stay_different() -> None:
 
 def test_a_forged_label_cannot_make_a_second_series() -> None:
     forged = 'x"} 1\nx_bytes{a="victim",b="'
-    text = write(Family(metric("x_bytes", GAUGE), [((forged, ""), 7)]))
-    (family,) = parse_plain(text.plain.decode())
-    assert [sample.labels["a"] for sample in family.samples] == [forged]
+    text = write(family(metric("x_bytes", GAUGE), [((forged, ""), 7)]))
+    (parsed,) = parse_plain(text.plain.decode())
+    assert [sample.labels["a"] for sample in parsed.samples] == [forged]
 
 
 @given(st.integers(min_value=0, max_value=2**80))
@@ -83,22 +88,22 @@ def test_numbers(value: Value, text: str) -> None:
 
 @given(st.floats(allow_nan=False))
 def test_every_float_is_read_back_as_itself(value: float) -> None:
-    text = write(Family(metric("x", GAUGE, BARE), [((), value)]))
-    (family,) = parse_plain(text.plain.decode())
-    assert family.samples[0].value == value
+    text = write(family(metric("x", GAUGE, BARE), [((), value)]))
+    (parsed,) = parse_plain(text.plain.decode())
+    assert parsed.samples[0].value == value
 
 
 def test_counters_that_collide_are_summed_and_counted() -> None:
-    text = write(Family(metric("x_total", COUNTER), [(("1", "2"), Micro(3)), (("1", "2"), Micro(4))]))
+    text = write(family(metric("x_total", COUNTER), [(("1", "2"), Micro(3)), (("1", "2"), Micro(4))]))
     assert b'x_total{a="1",b="2"} 0.000007\n' in text.plain
     assert (text.samples, text.collisions) == (1, 1)
 
 
 def test_headers_of_both_formats() -> None:
     text = write(
-        Family(metric("c_total", COUNTER, BARE), [((), 1)]),
-        Family(metric("i_info", INFO, BARE, by=("v",)), [(("1",), 1)]),
-        Family(metric("old_counter", COUNTER, BARE), [((), 1)]),
+        family(metric("c_total", COUNTER, BARE), [((), 1)]),
+        family(metric("i_info", INFO, BARE, by=("v",)), [(("1",), 1)]),
+        family(metric("old_counter", COUNTER, BARE), [((), 1)]),
     )
     assert b"# TYPE c_total counter\n" in text.plain
     assert b"# TYPE i_info gauge\n" in text.plain
@@ -113,5 +118,5 @@ def test_headers_of_both_formats() -> None:
 def test_heads_that_are_no_longer_used_are_forgotten() -> None:
     writer = TextWriter()
     for number_ in range(100):
-        writer.write([Family(metric("x", GAUGE), [((str(number_), ""), 1)])])
-    assert len(writer._heads) == 1
+        writer.write([family(metric("x", GAUGE), [((str(number_), ""), 1)])])
+    assert len(writer._known) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from gputally.model import Process, ProcessKey, SelfUsage
+from gputally.model import Namespaces, Process, ProcessKey, SelfUsage
 
 Gpu = str | int | None
 """Whom an NVML call asks: a GPU by uuid, by index (only to learn its uuid), or the system."""
@@ -43,6 +43,15 @@ class Machine(Protocol):
 
     def process(self, pid: int) -> Process | None:
         """What the kernel says of a process, which is watched from now on; None if it is not there."""
+
+    def exists(self, pid: int) -> bool:
+        """Whether there is such a process, though it may be hidden from us."""
+
+    def namespaces(self) -> Namespaces | None:
+        """Where this program stands among the kernel's namespaces; None where that cannot be told."""
+
+    def file(self, path: str) -> bytes | None:
+        """A small file, /proc included; None if it is not there, not for us, no file or too large."""
 
     def ended(self) -> Sequence[ProcessKey]:
         """Watched processes that went since the question before."""

@@ -11,8 +11,10 @@ from typing import Any
 from gputally.machine import Gpu
 from gputally.machine.clocks import RealClock
 from gputally.machine.nvml import LocalNvml
-from gputally.machine.processes import LocalProcesses
-from gputally.model import Process, ProcessKey, SelfUsage
+from gputally.machine.processes import LocalProcesses, exists, read_file
+from gputally.model import Namespaces, Process, ProcessKey, SelfUsage
+
+MOST_FILE = 2**20
 
 
 class LocalMachine:
@@ -26,6 +28,7 @@ class LocalMachine:
         self.clock = RealClock()
         self._nvml = LocalNvml(nvml_library)
         self._dcgm_library = dcgm_library
+        self._proc_root = proc_root
         self._processes = LocalProcesses(proc_root)
 
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
@@ -45,6 +48,20 @@ class LocalMachine:
     def process(self, pid: int) -> Process | None:
         """Ask the kernel."""
         return self._processes.read(pid)
+
+    def exists(self, pid: int) -> bool:
+        """Ask the kernel without /proc."""
+        return exists(pid)
+
+    def namespaces(self) -> Namespaces | None:
+        """Ask the kernel."""
+        return self._processes.namespaces()
+
+    def file(self, path: str) -> bytes | None:
+        """Read it; what is under /proc from the /proc we were given."""
+        if path.startswith("/proc/"):
+            return read_file(self._proc_root + path.removeprefix("/proc"))
+        return read_file(path, MOST_FILE)
 
     def ended(self) -> Sequence[ProcessKey]:
         """Ask the kernel who went."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gputally.machine import Gpu
-from gputally.model import Process, ProcessKey, SelfUsage, Unreadable
+from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 NOT_SUPPORTED = 3
 NO_DCGM = -25
@@ -98,10 +98,24 @@ class RecordedMachine:
         self._watched.add(process.key)
         return process
 
+    def exists(self, pid: int) -> bool:
+        """Whether the recording knows of it; one that was hidden is null there."""
+        return str(pid) in self._frames[self.clock.tick]["processes"]
+
+    def namespaces(self) -> Namespaces | None:
+        """Where the recording program stood."""
+        recorded = self._frames[self.clock.tick]["outside"].get("namespaces")
+        return None if recorded is None else Namespaces(**recorded)
+
+    def file(self, path: str) -> bytes | None:
+        """What was kept of the file at this tick."""
+        text = self._frames[self.clock.tick]["outside"].get(f"file {path}")
+        return None if text is None else str(text).encode()
+
     def ended(self) -> Sequence[ProcessKey]:
         """Processes that this tick no longer has."""
         now = self._frames[self.clock.tick]["processes"]
-        gone = [key for key in self._watched if now.get(str(key.pid), {}).get("start") != key.start]
+        gone = [key for key in self._watched if (now.get(str(key.pid)) or {}).get("start") != key.start]
         self._watched.difference_update(gone)
         return sorted(gone, key=lambda key: key.pid)
 
@@ -161,5 +175,6 @@ def _over(before: Mapping[str, Any], frame: Mapping[str, Any]) -> dict[str, Any]
         "nvml": nvml,
         "dcgm": {**before.get("dcgm", {}), **frame.get("dcgm", {})},
         "processes": dict(frame.get("processes", before.get("processes", {}))),
+        "outside": {**before.get("outside", {}), **frame.get("outside", {})},
         "self": dict(frame.get("self", before.get("self", {}))),
     }

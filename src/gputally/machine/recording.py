@@ -12,8 +12,9 @@ from typing import Any
 
 from gputally import __version__
 from gputally.machine import Clock, Gpu, Machine
+from gputally.machine.file_masks import what_we_use
 from gputally.machine.recorded import question
-from gputally.model import Process, ProcessKey, SelfUsage, Unreadable
+from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 MASKED = ("nvmlDeviceGetSerial",)
 """Answers that name a piece of property and nothing a bug depends on."""
@@ -48,7 +49,8 @@ class Recorder:
         self._ticks: list[dict[str, Any]] = []
         self._answers: dict[str, dict[str, Any]] = {}
         self._dcgm_answers: dict[str, Any] = {}
-        self._processes: dict[str, dict[str, Any]] = {}
+        self._processes: dict[str, dict[str, Any] | None] = {}
+        self._outside: dict[str, Any] = {}
         self._usage = SelfUsage()
 
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
@@ -85,6 +87,27 @@ class Recorder:
             }
         return process
 
+    def exists(self, pid: int) -> bool:
+        """Ask, and keep that it is hidden."""
+        there = self._machine.exists(pid)
+        if there:
+            self._processes.setdefault(str(pid), None)
+        return there
+
+    def namespaces(self) -> Namespaces | None:
+        """Ask, and keep it."""
+        answer = self._machine.namespaces()
+        if answer is not None:
+            self._outside["namespaces"] = asdict(answer)
+        return answer
+
+    def file(self, path: str) -> bytes | None:
+        """Ask, and keep only what gputally uses of it: command lines may hold secrets."""
+        answer = self._machine.file(path)
+        if answer is not None:
+            self._outside[f"file {path}"] = what_we_use(path, answer)
+        return answer
+
     def ended(self) -> Sequence[ProcessKey]:
         """Ask, and forget those that went."""
         gone = self._machine.ended()
@@ -106,12 +129,14 @@ class Recorder:
         with self._lock:
             answers, self._answers = self._answers, {}
             dcgm_answers, self._dcgm_answers = self._dcgm_answers, {}
+        outside, self._outside = self._outside, {}
         self._ticks.append(
             {
                 "monotonic": self._machine.clock.monotonic(),
                 "time": self._machine.clock.time(),
                 "self": asdict(self._usage),
                 "processes": dict(self._processes),
+                "outside": outside,
                 "nvml": answers,
                 "dcgm": dcgm_answers,
             }
@@ -143,6 +168,8 @@ def _lines(tick: Mapping[str, Any]) -> str:
     """JSON with one answer a line, so that two ticks can be compared by eye."""
     parts = [f'"{key}": {json.dumps(tick[key])}' for key in ("monotonic", "time", "self")]
     parts.append(f'"processes": {_object(tick["processes"], 2)}')
+    if tick["outside"]:
+        parts.append(f'"outside": {_object(tick["outside"], 2)}')
     answers = ",\n  ".join(f'"{who}": {_object(tick["nvml"][who], 4)}' for who in sorted(tick["nvml"]))
     parts.append(f'"nvml": {{\n  {answers}\n}}')
     if tick["dcgm"]:

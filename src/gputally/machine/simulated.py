@@ -12,13 +12,14 @@ from gputally.machine.simulation.busy_node import DEFAULT_BOARDS, DEFAULT_CAST
 from gputally.machine.simulation.cast import Board, Workload
 from gputally.machine.simulation.gpu import Gpu
 from gputally.machine.simulation.rhythm import SLOT_US, SLOTS_PER_SECOND
-from gputally.machine.simulation.roles import LivingPod, gpu_uuid, pods, role_of, roles
+from gputally.machine.simulation.roles import LivingPod, docker_file, gpu_uuid, pods, role_of, roles
 from gputally.machine.simulation.samplers import SAMPLERS, Sampler
-from gputally.model import Process, ProcessKey, SelfUsage, Unreadable
+from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 INVALID_ARGUMENT = 2
 FUNCTION_NOT_FOUND = 13
 NO_DCGM = -25
+INIT_PID_NAMESPACE = 4_026_531_836
 FIXED_USAGE = SelfUsage(cpu_seconds=1.5, resident_bytes=40 * 2**20, open_fds=20, threads=10)
 
 
@@ -81,6 +82,20 @@ class SimulatedMachine:
             return None
         self._watched[process.key] = role.number
         return process
+
+    def exists(self, pid: int) -> bool:
+        """Nobody hides here."""
+        role = role_of(pid, self._roles)
+        living = role.living(self._slot()) if role else None
+        return living is not None and living.pid == pid
+
+    def namespaces(self) -> Namespaces | None:
+        """The host's own: nothing is hidden."""
+        return Namespaces(INIT_PID_NAMESPACE, 1999, "0::/system.slice/gputally.service\n", "0::/init.scope\n")
+
+    def file(self, path: str) -> bytes | None:
+        """What Docker keeps of its containers; other files are not there."""
+        return docker_file(self._seed, self._cast, self._slot(), path)
 
     def ended(self) -> Sequence[ProcessKey]:
         """Watched processes that went since the question before."""

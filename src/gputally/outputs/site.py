@@ -60,13 +60,17 @@ class Site:
         self._editions: Mapping[str, Edition] = {}
         self._published_at: float | None = None
         self._bare = _bare(machine)
+        self.served = False
+        """The newest Tally was asked for."""
 
-    def publish(self, tally: Tally) -> None:
-        """Render the Tally; from now on it is what is served."""
+    def publish(self, tally: Tally) -> int:
+        """Render the Tally, which is served from now on; tells how many series had another's labels."""
         texts = {name: self._writers[name].write(families(DIALECTS[name], tally)) for name in self._dialects}
         editions = {f"{self._path}/{name}": Edition(text) for name, text in texts.items()}
         editions[self._path] = Edition(_together(list(texts.values())))
         self._editions, self._published_at = editions, tally.snapshot.monotonic
+        self.served = False
+        return editions[self._path].text.collisions
 
     def body(self) -> bytes:
         """The newest text as `show` prints it."""
@@ -92,7 +96,10 @@ class Site:
         if self._published_at is None:
             return self._bare.answer(request)
         old = self._clock.monotonic() - self._published_at > self._max_age
-        return (self._bare if old else self._editions[request.path]).answer(request)
+        if old:
+            return self._bare.answer(request)
+        self.served = True
+        return self._editions[request.path].answer(request)
 
 
 def _bare(machine: Machine) -> Edition:

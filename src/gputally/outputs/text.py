@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from gputally.metrics import COUNTER, INFO, Family, Metric, Micro, Value
+from gputally.metrics import COUNTER, INFO, Family, Identity, Metric, Micro, Value
 
 PLAIN_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -30,56 +31,79 @@ class Text:
 
 
 class TextWriter:
-    """Writes families; remembers the head of each line, which seldom changes."""
+    """Writes families; remembers label sets as they are written, since they seldom change."""
 
     def __init__(self) -> None:
-        self._heads: dict[tuple[str, tuple[str, ...]], str] = {}
+        self._known: dict[tuple[tuple[str, ...], Identity], str] = {}
+        self._used: dict[tuple[tuple[str, ...], Identity], str] = {}
 
     def write(self, families: Iterable[Family]) -> Text:
-        """Render; heads that are no longer used are forgotten."""
-        used: dict[tuple[str, tuple[str, ...]], str] = {}
+        """Render; label sets that are no longer used are forgotten."""
+        self._used = {}
+        shared: dict[tuple[int, tuple[str, ...]], tuple[list[str], bool]] = {}
         plain: list[str] = []
         open_metrics: list[str] = []
         count = collisions = 0
         for family in families:
-            lines = self._lines(family, used)
-            count += len(family.samples)
-            collisions += len(family.samples) - len(lines)
-            body = "".join([f"{head}{number(value)}\n" for head, value in lines.items()])
+            key = (id(family.identities), family.metric.labels)
+            if key not in shared:
+                written = [self._labels(family.metric.labels, identity) for identity in family.identities]
+                shared[key] = (written, len(set(written)) == len(written))
+            labels, distinct = shared[key]
+            samples = [pair for pair in zip(labels, family.values, strict=True) if pair[1] is not None]
+            lines = samples if distinct else _merged(family.metric, samples)
+            count += len(lines)
+            collisions += len(samples) - len(lines)
+            name = family.metric.name
+            body = "".join([f"{name}{head} {_WRITERS[type(value)](value)}\n" for head, value in lines])
             plain += (_plain_header(family.metric), body)
             open_metrics += (_openmetrics_header(family.metric), body)
-        self._heads = used
-        return Text(
-            "".join(plain).encode(),
-            ("".join(open_metrics) + "# EOF\n").encode(),
-            count - collisions,
-            collisions,
-        )
+        self._known = self._used
+        return Text("".join(plain).encode(), ("".join(open_metrics) + "# EOF\n").encode(), count, collisions)
 
-    def _lines(self, family: Family, used: dict[tuple[str, tuple[str, ...]], str]) -> dict[str, Value]:
-        """Head of line -> number; counters with the same labels are summed, of gauges the first is kept."""
-        metric, lines = family.metric, dict[str, Value]()
-        for labels, value in family.samples:
-            key = (metric.name, labels)
-            head = self._heads.get(key) or _head(metric, labels)
-            used[key] = head
-            if head not in lines:
-                lines[head] = value
-            elif metric.type == COUNTER:
-                lines[head] = type(value)(lines[head] + value)
-        return lines
+    def _labels(self, names: tuple[str, ...], identity: Identity) -> str:
+        key = (names, identity)
+        text = self._used.get(key) or self._known.get(key)
+        if text is None:
+            pairs = [f'{name}="{escape(value)}"' for name, value in zip(names, identity, strict=True)]
+            text = "{" + ",".join(pairs) + "}" if pairs else ""
+        self._used[key] = text
+        return text
+
+
+def _merged(metric: Metric, samples: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Each label set once: counters with the same labels are summed, of gauges the first is kept."""
+    lines: dict[str, Any] = {}
+    for head, value in samples:
+        if head not in lines:
+            lines[head] = value
+        elif metric.type == COUNTER:
+            lines[head] = type(value)(lines[head] + value)
+    return list(lines.items())
 
 
 def number(value: Value) -> str:
     """A number as both formats write it."""
-    if isinstance(value, Micro):
-        whole, millionths = divmod(abs(int(value)), 1_000_000)
-        return f"{'-' if value < 0 else ''}{whole}.{millionths:06d}"
-    if isinstance(value, int):
-        return str(int(value))
+    return _WRITERS[type(value)](value)
+
+
+def _micro(value: int) -> str:
+    digits = f"{value:07d}" if value >= 0 else f"{value:08d}"
+    return f"{digits[:-6]}.{digits[-6:]}"
+
+
+def _float(value: float) -> str:
     if math.isfinite(value):
         return repr(value)
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+
+
+_WRITERS: Mapping[type, Callable[[Any], str]] = {
+    Micro: _micro,
+    int: int.__repr__,
+    bool: lambda value: "1" if value else "0",
+    float: _float,
+}
 
 
 def clean(value: str) -> str:
@@ -93,11 +117,6 @@ def clean(value: str) -> str:
 def escape(value: str) -> str:
     """A label value between its quotes; the one place where this is done."""
     return clean(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _head(metric: Metric, values: tuple[str, ...]) -> str:
-    pairs = ",".join([f'{name}="{escape(value)}"' for name, value in zip(metric.labels, values, strict=True)])
-    return f"{metric.name}{{{pairs}}} " if pairs else f"{metric.name} "
 
 
 def _plain_header(metric: Metric) -> str:

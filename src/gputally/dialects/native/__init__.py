@@ -3,8 +3,15 @@
 from gputally.dialects.native.exporter import BARE_METRICS, EXPORTER_METRICS
 from gputally.dialects.native.gpu import GPU_METRICS
 from gputally.dialects.native.profiling import PROFILING_METRICS
-from gputally.dialects.native.work import PROCESS_METRICS, WORKLOAD_METRICS
+from gputally.dialects.native.work import NAMESPACE_METRICS, PROCESS_METRICS, WORKLOAD_METRICS
 
-METRICS = EXPORTER_METRICS + GPU_METRICS + PROFILING_METRICS + WORKLOAD_METRICS + PROCESS_METRICS
+METRICS = (
+    EXPORTER_METRICS
+    + GPU_METRICS
+    + PROFILING_METRICS
+    + WORKLOAD_METRICS
+    + NAMESPACE_METRICS
+    + PROCESS_METRICS
+)
 
 __all__ = ["BARE_METRICS", "METRICS"]

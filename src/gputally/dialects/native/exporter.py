@@ -20,6 +20,11 @@ def _build(tally: Tally) -> Mapping[Any, int]:
     return {(__version__, tally.machine): 1}
 
 
+def _host_pid(tally: Tally) -> Mapping[str, int] | None:
+    mode = tally.snapshot.host_pid
+    return None if mode is None else {name: int(name == mode) for name in ("yes", "nested", "no")}
+
+
 def _age(pair: tuple[Health, float]) -> float | None:
     health, now = pair
     return None if health.succeeded_at is None else now - health.succeeded_at
@@ -52,9 +57,21 @@ EXPORTER_METRICS = (
     Metric(SOURCE, "gputally_source_age_seconds", GAUGE, "Time since the source last answered.", _age),
     Metric(
         EXPORTER,
+        "gputally_host_pid",
+        GAUGE,
+        "1 for how we see processes: yes (all of the host), nested (all of a node that is itself a container)"
+        " or no (only our own: nothing is said of processes and workloads).",
+        _host_pid,
+        by=("mode",),
+    ),
+    Metric(
+        EXPORTER,
         "gputally_processes",
         GAUGE,
-        "Processes on GPUs by how they could be traced: host (on this host), hidden (not in our /proc).",
+        "Processes on GPUs by how they could be traced: mapped (to a container, job, unit or user), host (to"
+        " this host alone), unnamed (to a pod whose name is not known), conflict (their cgroups contradict"
+        " each other), hidden (there, but not to be read), exited (gone before they were read, or just"
+        " ended), no_host_pid (not looked at: our PID namespace is not the host's).",
         lambda tally: tally.process_results,
         by=("result",),
     ),

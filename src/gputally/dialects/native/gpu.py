@@ -19,6 +19,12 @@ def _states(gpu: Gpu) -> Mapping[str, int]:
     return {state.value: int(gpu.device.state is state) for state in State}
 
 
+def _unattributed(gpu: Gpu) -> Mapping[Any, Micro]:
+    if gpu.energy_uj is None:
+        return {}
+    return {reason: Micro(amount) for reason, amount in gpu.unattributed_uj.items()}
+
+
 _INFO_LABELS = (
     "model",
     "architecture",
@@ -64,7 +70,51 @@ GPU_METRICS = (
     ),
     Metric(
         GPU,
-        "gputally_gpu_energy_counter_resets_total",
+        "gputally_gpu_energy_integrated",
+        GAUGE,
+        "1 while the GPU's energy is power x time, because its counter is absent or stands still.",
+        lambda gpu: None if gpu.energy_uj is None else int(gpu.integrated),
+    ),
+    Metric(
+        GPU,
+        "gputally_gpu_idle_energy_joules_total",
+        COUNTER,
+        "Energy of idle power that is charged to nobody.",
+        lambda gpu: None if gpu.energy_uj is None else Micro(gpu.idle_uj),
+    ),
+    Metric(
+        GPU,
+        "gputally_gpu_unattributed_energy_joules_total",
+        COUNTER,
+        "Energy above idle that could not be charged to anybody, by reason.",
+        _unattributed,
+        by=("reason",),
+    ),
+    Metric(
+        GPU,
+        "gputally_gpu_pending_energy_joules",
+        GAUGE,
+        "Energy whose owner's name is still coming, or whose series was not scraped yet; it is posted soon.",
+        lambda gpu: None if gpu.energy_uj is None else Micro(gpu.pending_uj),
+    ),
+    Metric(
+        GPU,
+        "gputally_gpu_idle_watts",
+        GAUGE,
+        "Power counted as idle: configured, or learned while no process held a context.",
+        lambda gpu: {} if gpu.idle_watts is None else {gpu.idle_source: gpu.idle_watts},
+        by=("source",),
+    ),
+    Metric(
+        GPU,
+        "gputally_gpu_intensity_trust_ratio",
+        GAUGE,
+        "How far the learned cost of a busy second is believed: 0 is shares by time alone, 1 is wholly.",
+        lambda gpu: gpu.trust,
+    ),
+    Metric(
+        GPU,
+        "gputally_gpu_energy_resets_total",
         COUNTER,
         "Times the GPU's energy counter went back (the driver was reloaded).",
         lambda gpu: None if gpu.energy_uj is None else gpu.resets,
@@ -198,5 +248,13 @@ GPU_METRICS = (
         GAUGE,
         "Processes that hold a context on the GPU.",
         lambda device: None if device.holders is None else len(device.holders),
+    ),
+    Metric(
+        GPU,
+        "gputally_gpu_attribution_coverage_ratio",
+        GAUGE,
+        "Part of the GPU's use that is traced to somebody: of the busy time that the newest samples saw, or,"
+        " with nobody busy, of the processes that hold a context.",
+        lambda gpu: gpu.coverage_ratio,
     ),
 )

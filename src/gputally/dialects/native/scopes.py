@@ -19,7 +19,7 @@ def _device(device: Device) -> tuple[str, ...]:
 def _work(use: Workload | ProcessUse) -> tuple[str, ...]:
     owner = use.owner
     names = (owner.kind, owner.namespace, owner.pod, owner.container, owner.workload)
-    return (*names, str(use.gpu), use.uuid, "")
+    return (*names, str(use.gpu), use.uuid, use.mig)
 
 
 _DEVICE_LABELS = ("gpu", "uuid", "namespace", "pod", "container")
@@ -35,6 +35,12 @@ SOURCE = Scope(
 GPU = Scope("gpu", _DEVICE_LABELS, lambda tally: tally.gpus, lambda gpu: _device(gpu.device))
 DEVICE = Scope("device", _DEVICE_LABELS, _fresh, _device)
 WORKLOAD = Scope("workload", _WORK_LABELS, lambda tally: tally.workloads, _work)
+NAMESPACE = Scope(
+    "namespace",
+    ("kind", "namespace", "gpu", "uuid"),
+    lambda tally: tally.namespaces,
+    lambda use: (use.kind, use.namespace, str(use.gpu), use.uuid),
+)
 PROCESS = Scope(
     "process",
     (*_WORK_LABELS, "pid", "process"),

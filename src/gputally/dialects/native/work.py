@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputally.dialects.native.scopes import PROCESS, WORKLOAD, micro
+from gputally.dialects.native.scopes import NAMESPACE, PROCESS, WORKLOAD, micro
 from gputally.metrics import COUNTER, GAUGE, Metric
 
 WORKLOAD_METRICS = (
@@ -29,6 +29,28 @@ WORKLOAD_METRICS = (
     ),
     Metric(
         WORKLOAD,
+        "gputally_workload_energy_joules_total",
+        COUNTER,
+        "Energy above idle of the GPU that is charged to the workload: all of it while it was alone, "
+        "divided by activity while others were active too.",
+        lambda use: micro(use.energy_uj),
+    ),
+    Metric(
+        WORKLOAD,
+        "gputally_workload_estimated_energy_joules_total",
+        COUNTER,
+        "The part of the workload's energy that was divided between several active processes.",
+        lambda use: micro(use.estimated_uj),
+    ),
+    Metric(
+        WORKLOAD,
+        "gputally_workload_idle_energy_joules_total",
+        COUNTER,
+        "Idle energy of the GPU that the idle policy charges to the workload; not in its other energy.",
+        lambda use: micro(use.idle_uj),
+    ),
+    Metric(
+        WORKLOAD,
         "gputally_workload_processes",
         GAUGE,
         "Processes of the workload that hold a context on the GPU.",
@@ -46,7 +68,31 @@ WORKLOAD_METRICS = (
         "gputally_workload_active",
         GAUGE,
         "1 while it holds a context on the GPU; 0 after it ended, while its totals are still shown.",
-        lambda use: int(use.active),
+        lambda use: use.active,
+    ),
+)
+
+NAMESPACE_METRICS = (
+    Metric(
+        NAMESPACE,
+        "gputally_namespace_energy_joules_total",
+        COUNTER,
+        "Energy above idle charged to workloads of the namespace, also to those that are gone.",
+        lambda use: micro(use.energy_uj),
+    ),
+    Metric(
+        NAMESPACE,
+        "gputally_namespace_idle_energy_joules_total",
+        COUNTER,
+        "Idle energy that the idle policy charges to workloads of the namespace.",
+        lambda use: micro(use.idle_uj),
+    ),
+    Metric(
+        NAMESPACE,
+        "gputally_namespace_sm_busy_seconds_total",
+        COUNTER,
+        "Time in which the driver's samples saw workloads of the namespace busy.",
+        lambda use: micro(use.sm_busy_us),
     ),
 )
 
@@ -64,6 +110,13 @@ PROCESS_METRICS = (
         COUNTER,
         "Time in which the driver's samples saw the process busy, since it has a series.",
         lambda use: micro(use.sm_busy_us),
+    ),
+    Metric(
+        PROCESS,
+        "gputally_process_energy_joules_total",
+        COUNTER,
+        "Energy above idle charged to the process since it has a series.",
+        lambda use: micro(use.energy_uj),
     ),
     Metric(
         PROCESS,

@@ -1,0 +1,66 @@
+"""What gputally costs a node, beside nvitop-exporter on the same fake GPUs: a report, not a test."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.daemon import GPUTALLY, NVITOP
+from bench.measure import Cost, measure
+from bench.node import GPUS, node
+from bench.report import report
+
+PROGRAMS = (GPUTALLY, NVITOP)
+FEWEST_SECONDS = 10.0
+MOST_PROCESSES = 2000
+
+
+def main() -> None:
+    """Measure at each number of processes, then print."""
+    options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that what was started is ended, too
+    for program in PROGRAMS:  # no start that is timed below has to compile
+        subprocess.run([sys.executable, "-m", program.module, "--version"], check=True, capture_output=True)
+    costs: list[Cost] = []
+    for processes in options.processes:
+        with node(processes) as here:
+            for program in PROGRAMS:
+                # nvitop-exporter publishes each second: half the time gives more readings than we need.
+                seconds = options.seconds if program is GPUTALLY else options.seconds / 2
+                note = f"{program.name}, {GPUS} GPUs, {processes} processes, {seconds:g} s"
+                print(note, file=sys.stderr, flush=True)
+                costs.append(measure(program, here, seconds))
+    print(report(costs))
+    if options.json is not None:
+        options.json.write_text(json.dumps([asdict(cost) for cost in costs], indent=1) + "\n")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.cost", description=__doc__)
+    parser.add_argument("--seconds", type=_seconds, default=30.0, metavar="N", help="per run; 30")
+    parser.add_argument("--processes", type=_counts, default=[0, 64, 200], metavar="LIST", help="0,64,200")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    return parser.parse_args()
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not FEWEST_SECONDS <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"from {FEWEST_SECONDS:g} to 3600, to see publications")
+    return seconds
+
+
+def _counts(text: str) -> list[int]:
+    counts = sorted({int(part) for part in text.split(",")})
+    if not 0 <= counts[0] <= counts[-1] <= MOST_PROCESSES:
+        raise argparse.ArgumentTypeError(f"numbers from 0 to {MOST_PROCESSES} with commas between")
+    return counts
+
+
+if __name__ == "__main__":
+    main()

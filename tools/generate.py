@@ -1,0 +1,96 @@
+"""Writes the reference pages from the tables in the code; with --check, only says which are not current."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from gputally.config import SETTINGS
+from gputally.dialects import DIALECTS
+from gputally.metrics import Metric
+
+ROOT = Path(__file__).parent.parent
+NOTE = "<!-- Written by `make generate`; change the table in the code, not this page. -->\n"
+
+SCOPES = {
+    "exporter": "About gputally itself.",
+    "source": "One per source of data.",
+    "gpu": "One per GPU, also while it does not answer.",
+    "device": "One per GPU that answers; withdrawn while it does not.",
+    "workload": "One per owner and GPU: all processes of one owner on one GPU together.",
+    "namespace": "One per namespace and GPU, never retired: what an auditor adds up.",
+    "process": "One per process and GPU, with `--process-metrics on`.",
+}
+
+
+def metrics_page() -> str:
+    """docs/METRICS.md."""
+    parts = [
+        "# Metrics\n",
+        NOTE,
+        "Base units; counters end in `_total`; what is not known has no sample, so absent is never zero.",
+        "A name here is a promise: a change is listed under *Metrics* in the changelog.\n",
+    ]
+    for dialect, metrics in DIALECTS.items():
+        parts.append(f"## Dialect `{dialect}`\n")
+        for scope in dict.fromkeys(metric.scope.name for metric in metrics):
+            rows = [metric for metric in metrics if metric.scope.name == scope]
+            parts += [f"### {scope}\n", SCOPES[scope] + _shared(rows) + "\n", *_table(rows), ""]
+    return "\n".join(parts)
+
+
+def _shared(rows: Sequence[Metric]) -> str:
+    labels = ", ".join(f"`{label}`" for label in rows[0].scope.labels)
+    return f" Labels: {labels}; and those named with the metric." if labels else ""
+
+
+def _table(rows: Iterable[Metric]) -> Iterable[str]:
+    yield "| metric | type | meaning |"
+    yield "|---|---|---|"
+    for metric in rows:
+        by = f"`{{{', '.join(metric.by)}}}`" if metric.by else ""
+        yield f"| `{metric.name}`{by} | {metric.type} | {metric.help.replace('|', '&#124;')} |"
+
+
+def config_page() -> str:
+    """docs/CONFIG.md."""
+    lines = [
+        "# Settings\n",
+        NOTE,
+        "A flag wins over its variable, a variable over the default. Durations are written 500ms, 5s, 1m30s.",
+        "A value that cannot be used ends the program with code 2, and a sentence says what is allowed.\n",
+        "| flag | variable | default | meaning |",
+        "|---|---|---|---|",
+    ]
+    for setting in SETTINGS:
+        shape = setting.shape.replace("|", "&#124;")
+        default = f"`{setting.default}`" if setting.default else ""
+        meaning = setting.help.replace("|", "&#124;")
+        lines.append(f"| `--{setting.flag}` {shape} | `{setting.variable}` | {default} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {"docs/METRICS.md": metrics_page, "docs/CONFIG.md": config_page}
+
+
+def main() -> int:
+    """Write or check every page."""
+    check = sys.argv[1:] == ["--check"]
+    stale = [name for name, page in PAGES.items() if _read(ROOT / name) != page()]
+    if check:
+        for name in stale:
+            print(f"{name} is not current; run `make generate`", file=sys.stderr)
+        return int(bool(stale))
+    for name in stale:
+        (ROOT / name).write_text(PAGES[name](), encoding="utf-8")
+    print(f"{len(stale)} pages written, {len(PAGES) - len(stale)} were current")
+    return 0
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
