@@ -176,7 +176,7 @@ SETTINGS = (
         within(60, 30 * 86_400),
         "DURATION",
         "How long DCGM is to keep what its records of processes are made of; a process that lives longer "
-        "has no record. The host engine needs about 12 MB per GPU for it, whatever its length.",
+        "has no record. With twenty processes the host engine needs at most some 12 MB per GPU for it.",
     ),
     Setting(
         "proc.root",
