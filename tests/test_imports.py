@@ -11,6 +11,7 @@ SRC = Path(__file__).parent.parent / "src" / "gputally"
 
 LINE = (
     ("",),
+    ("counted",),
     ("model",),
     ("lanes",),
     ("machine",),
@@ -32,8 +33,10 @@ LINE = (
     ("dialects",),
     ("outputs",),
     ("views",),
-    ("parse", "logs"),
+    ("parse", "logs", "setting"),
+    ("setting_names", "setting_sources"),
     ("config",),
+    ("asking",),
     ("service",),
     ("accounting",),
     ("cli",),

@@ -12,7 +12,8 @@ from gputally.lanes import Lane
 from gputally.machine import Machine
 from gputally.model import Unreadable
 from gputally.service import open_machine
-from gputally.sources.nvml import FIX, Choice
+from gputally.sources.nvml import Choice
+from gputally.sources.nvml_driver import FIX
 
 NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND = 3, 4, 13
 GUEST_OF_VGPU = 2

@@ -19,7 +19,7 @@ from gputally.outputs.http import BindError
 
 log = logging.getLogger(__name__)
 
-OK, NOTHING_ANSWERS, USAGE, CANNOT_LISTEN, CANNOT_WRITE = 0, 1, 2, 71, 73
+OK, NOTHING_ANSWERS, USAGE, CANNOT_LISTEN, CANNOT_WRITE, RESTART = 0, 1, 2, 71, 73, 78
 
 MOST_CGROUP = 2**20
 TAKES = {"record": "DIR ", "explain": "PID|--cgroup FILE ", "accounting": "status|enable "}
@@ -68,8 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _serve(config: Config, _: argparse.Namespace) -> int:
-    asyncio.run(service.serve(config))
-    return OK
+    return OK if asyncio.run(service.serve(config)) else RESTART
 
 
 def _show(config: Config, _: argparse.Namespace) -> int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from gputally.machine import Machine
 from gputally.model import (
+    PENDING,
     Device,
     Health,
     Losses,
@@ -23,6 +25,7 @@ from gputally.model import (
 from gputally.owners import OWNERS, Resolver, steps
 from gputally.owners.census import Census, Roll, pids
 from gputally.owners.host_pid import FIX, host_pid
+from gputally.owners.outside import Outside
 from gputally.sources import Companion, Source
 
 log = logging.getLogger(__name__)
@@ -31,22 +34,13 @@ Watcher = Callable[[Sequence[Device]], None]
 """A resolver that wants to see the GPUs before it is asked whose their processes are."""
 
 ADDED = (
-    "graphics_active_ratio",
-    "sm_active_ratio",
-    "sm_occupancy_ratio",
-    "tensor_active_ratio",
-    "dram_active_ratio",
-    "fp64_active_ratio",
-    "fp32_active_ratio",
-    "fp16_active_ratio",
-    "pcie_transmit_bytes_per_second",
-    "pcie_receive_bytes_per_second",
-    "nvlink_transmit_bytes_per_second",
-    "nvlink_receive_bytes_per_second",
+    "activity_ratio",
+    "pcie_bytes_per_second",
+    "nvlink_bytes_per_second",
     "dcgm_fields",
     "dcgm_records",
 )
-"""Attributes of a Device that a companion may fill where no source has told them."""
+"""Mappings of a Device to which a companion may add what no source has told."""
 
 
 class Collector:
@@ -58,44 +52,61 @@ class Collector:
         sources: Sequence[Source],
         resolvers: Sequence[Resolver] = OWNERS,
         watchers: Sequence[Watcher] = (),
+        outside: Outside | None = None,
         companions: Sequence[Companion] = (),
     ) -> None:
         self._machine = machine
         self._sources = sources
-        self._resolvers = resolvers
         self._companions = companions
+        self._outside = Outside() if outside is None else outside
+        self._resolvers = (*resolvers, self._outside)
         self._watchers = watchers
-        self._census = Census(machine, resolvers)
+        self._census = Census(machine, self._resolvers)
         self._health: dict[str, Health] = {}
         self._states: dict[str, State] = {}
         self._namespaces: Namespaces | None = None
         self._mode: str | None = None
+
+    async def start(self, *, once: bool = False) -> None:
+        """Begin to ask those outside who name owners; `once` = ask them now, and never again."""
+        if once:
+            await self._outside.refresh()
+        else:
+            self._outside.start()
 
     async def collect(self, pace: Pace) -> Snapshot:
         """The node as it is now."""
         readings = [await self._read(source.name, source.read(pace)) for source in self._sources]
         devices = tuple(device for reading in readings for device in reading.devices)
         for companion in self._companions:
-            readings.append(await self._read(companion.name, companion.read(pace, devices)))
+            more = self._read(companion.name, companion.read(pace, devices), about="more of gpus")
+            readings.append(await more)
             devices = _filled(devices, readings[-1].devices)
         now = self._machine.clock.monotonic()
         self._log_states(devices)
         mode, roll = self._roll(devices, now, pace)
         if mode == "no":
             devices = tuple(map(_without_processes, devices))
+        if any(owner is PENDING for owner in roll.owners.values()):
+            self._outside.hurry()
+        if pace is Pace.INTERVAL:
+            self._outside.look(devices, roll.processes, roll.owners)
         return Snapshot(
             monotonic=now,
             time=self._machine.clock.time(),
             devices=devices,
             processes=roll.processes,
             owners=roll.owners,
+            details=self._outside.details,
+            grants=self._outside.grants,
             host_pid=mode,
             process_results=roll.results,
-            health=tuple(self._health.values()),
+            health=(*self._health.values(), *self._outside.health()),
             stuck=_together(
                 *(reading.stuck for reading in readings), *(part.stuck for part in self._companions)
             ),
-            losses=Losses.sum(reading.losses for reading in readings),
+            losses=Losses.sum([*(reading.losses for reading in readings), self._outside.losses()]),
+            calls={call: time for reading in readings for call, time in reading.calls.items()},
             self_usage=self._machine.self_usage() if pace is Pace.INTERVAL else Snapshot.self_usage,
         )
 
@@ -104,23 +115,24 @@ class Collector:
         return steps(self._resolvers, process)
 
     async def close(self) -> None:
-        """Let go of the hardware."""
+        """Ask nobody any more, and let go of the hardware."""
+        await self._outside.stop()
         for companion in self._companions:
             await companion.close()
         for source in self._sources:
             await source.close()
         self._machine.close()
 
-    async def _read(self, name: str, answer: Awaitable[Reading | None]) -> Reading:
+    async def _read(self, name: str, answer: Awaitable[Reading | None], about: str = "gpus") -> Reading:
         began = self._machine.clock.monotonic()
         try:
             reading = await answer
         except Unreadable as error:
-            self._note(Health(name, up=False, reason=str(error)), began)
+            self._note(Health(name, up=False, reason=str(error), code=error.code, about=about), began)
             return Reading()
         if reading is None:
             return Reading()
-        self._note(Health(name, up=True), began)
+        self._note(Health(name, up=True, about=about), began)
         return reading
 
     def _note(self, health: Health, began: float) -> None:
@@ -178,8 +190,8 @@ def _filled(devices: Sequence[Device], more: Sequence[Device]) -> tuple[Device, 
 def _fill(device: Device, more: Device | None) -> Device:
     if more is None:
         return device
-    absent = [name for name in ADDED if getattr(device, name) in (None, {})]
-    return replace(device, **{name: getattr(more, name) for name in absent})
+    both: dict[str, Any] = {name: {**getattr(more, name), **getattr(device, name)} for name in ADDED}
+    return replace(device, **both)
 
 
 def _together(*parts: Mapping[str, int]) -> dict[str, int]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -14,7 +13,6 @@ from gputally.parse import (
     absolute,
     address,
     count,
-    dcgm,
     dialects,
     gpus,
     machine,
@@ -25,6 +23,9 @@ from gputally.parse import (
     watts,
     within,
 )
+from gputally.setting import Setting
+from gputally.setting_names import NAMING
+from gputally.setting_sources import TELLING
 
 
 class Wrong(Exception):
@@ -46,6 +47,9 @@ class Config:
     gpus: tuple[str, ...]
     nvml_library: str | None
     nvml_deadline: float
+    nvml_grace: float
+    nvml_yield: float
+    nvml_pcie_throughput: bool
     dcgm: str
     dcgm_library: str | None
     dcgm_deadline: float
@@ -59,6 +63,21 @@ class Config:
     process_metrics: bool
     process_metrics_min_age: float
     process_metrics_top: int
+    kubernetes: str
+    kubernetes_api: str
+    kubernetes_token_file: str | None
+    kubernetes_ca_file: str | None
+    kubernetes_node: str
+    kubernetes_logs: str
+    kubernetes_pod_labels: tuple[str, ...]
+    kubernetes_pod_annotations: tuple[str, ...]
+    kubelet_root: str | None
+    kubelet_podresources_socket: str | None
+    kubelet_url: str
+    kubelet_insecure: bool
+    cri_socket: str | None
+    docker_socket: str | None
+    podman_socket: str | None
     web_listen_address: str
     web_telemetry_path: str
     log_level: str
@@ -68,27 +87,6 @@ class Config:
     def max_age(self) -> float:
         """How old a gauge may be before it is withdrawn."""
         return min(3 * self.interval, 60.0)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One setting."""
-
-    flag: str
-    default: str
-    read: Callable[[str], Any]
-    shape: str
-    help: str
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that sets it."""
-        return "GPUTALLY_" + re.sub("[.-]", "_", self.flag).upper()
-
-    @property
-    def name(self) -> str:
-        """Its attribute of Config."""
-        return re.sub("[.-]", "_", self.flag)
 
 
 SETTINGS = (
@@ -143,41 +141,7 @@ SETTINGS = (
         "Whether shares follow the learned cost of each workload's busy second, or busy time alone.",
     ),
     Setting("gpus", "", gpus, "LIST", "GPUs to read, by index or uuid with commas between; empty for all."),
-    Setting(
-        "nvml.library", "", path, "PATH", "The NVML library; empty to look where drivers are usually found."
-    ),
-    Setting(
-        "nvml.deadline",
-        "2s",
-        within(0.1, 60),
-        "DURATION",
-        "How long a GPU may take to answer before it counts as hung.",
-    ),
-    Setting(
-        "dcgm",
-        "off",
-        dcgm,
-        "off|auto|embedded|HOST:PORT|unix:PATH",
-        "Where to ask DCGM for profiling fields, and with --process-metrics for its records of processes; "
-        "auto: a host engine on 127.0.0.1:5555 if one answers; embedded: one of our own, which costs "
-        "hundreds of MiB. While DCGM watches them, other profilers may find the counters taken.",
-    ),
-    Setting("dcgm.library", "", path, "PATH", "The DCGM library; empty for libdcgm.so.4 or libdcgm.so.3."),
-    Setting(
-        "dcgm.deadline",
-        "2s",
-        within(0.1, 60),
-        "DURATION",
-        "How long DCGM may take to answer before it counts as hung.",
-    ),
-    Setting(
-        "dcgm.window",
-        "24h",
-        within(60, 30 * 86_400),
-        "DURATION",
-        "How long DCGM is to keep what its records of processes are made of; a process that lives longer "
-        "has no record. With twenty processes the host engine needs at most some 12 MB per GPU for it.",
-    ),
+    *TELLING,
     Setting(
         "proc.root",
         "",
@@ -241,6 +205,7 @@ SETTINGS = (
         "N",
         "How many processes of a GPU get series of their own, those with most memory first.",
     ),
+    *NAMING,
     Setting("web.listen-address", ":10400", address, "HOST:PORT", "Where to listen for scrapes."),
     Setting("web.telemetry-path", "/metrics", url_path, "PATH", "Path of the metrics."),
     Setting(

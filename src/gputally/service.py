@@ -8,17 +8,16 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import NoReturn
 
-from gputally import __version__, loop
+from gputally import __version__, asking, loop
 from gputally.accounts import Books
 from gputally.attribute import Memory, Rules
-from gputally.collect import Collector, Watcher
 from gputally.config import Config
+from gputally.dialects import DIALECTS, native
 from gputally.keeper import Keeper, boot_id
 from gputally.ledger import Ledger
 from gputally.machine import Machine
@@ -30,14 +29,9 @@ from gputally.machine.simulated import FIXED_USAGE, SimulatedMachine
 from gputally.model import Pace
 from gputally.outputs.http import HttpServer
 from gputally.outputs.site import Site
-from gputally.owners import Resolver
-from gputally.owners.cgroup import node_base, parse
-from gputally.owners.host import CgroupOwner, Identify
-from gputally.owners.jobs import JobFiles
-from gputally.owners.runtimes import ConmonNames, DockerFiles
+from gputally.owners.cgroup import parse
 from gputally.process_book import ProcessRules
-from gputally.sources import Companion
-from gputally.sources.nvml import Choice, NvmlSource
+from gputally.sources.nvml import NvmlSource
 from gputally.state import State
 from gputally.tally import Tally
 from gputally.views import explain as view
@@ -47,12 +41,13 @@ log = logging.getLogger(__name__)
 
 GRACE = 2.0
 """Seconds that answers under way, and then the hardware, are given when the process ends."""
+DOOM_EVERY = 1.0
 SHOW_FROM = (1_000.0, 1_800_000_000.0)
 """Where `show` starts the clocks of the simulated machine, so that the same seed shows the same bytes."""
 
 
-async def serve(config: Config) -> None:
-    """Collect and answer scrapes until SIGTERM or SIGINT."""
+async def serve(config: Config) -> bool:
+    """Collect and answer scrapes until SIGTERM or SIGINT; False if only a restart can bring GPUs back."""
     _allow_more_descriptors()
     machine = open_machine(config, live=True)
     keeper = _keeper(config, machine)
@@ -66,7 +61,12 @@ async def serve(config: Config) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    collector = _collector(config, machine, patience=min(config.tick / 2, 0.5))
+    patience = min(config.tick / 2, 0.5)
+    nvml = asking.nvml_source(config, machine, patience)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _yield_or_resume(nvml, config.nvml_yield))
+    collector = asking.collector(config, machine, nvml, patience)
+    await collector.start()
+    watching = asyncio.ensure_future(_end_when_doomed(nvml, stop))
     await loop.run(
         machine.clock,
         collector,
@@ -76,11 +76,16 @@ async def serve(config: Config) -> None:
         interval=config.interval,
         stop=stop,
     )
+    watching.cancel()
+    doom = nvml.doomed()
+    if doom:
+        log.error("ending so that a restart can mend it: %s", doom)
     log.info("ending")
     await _end(server.stop(GRACE))
     if keeper is not None:
         await _end(keeper.save(ledger))
     await _end(collector.close())
+    return doom is None
 
 
 async def show(config: Config) -> bool:
@@ -89,7 +94,7 @@ async def show(config: Config) -> bool:
     tally, site = await _collect_twice(config, machine)
     sys.stdout.buffer.write(site.body())
     sys.stdout.buffer.flush()
-    return any(health.up for health in tally.snapshot.health)
+    return any(health.up for health in tally.snapshot.health if health.about == "gpus")
 
 
 async def record(config: Config, folder: Path) -> list[Path]:
@@ -103,13 +108,13 @@ async def record(config: Config, folder: Path) -> list[Path]:
 async def explain(config: Config, pid: int) -> bool:
     """Say how a process was traced; tells whether it was."""
     machine = open_machine(config, live=False)
-    collector = _collector(config, machine, patience=max(config.nvml_deadline, 10.0))
+    collector = asking.patient_collector(config, machine)
     await collector.collect(Pace.INTERVAL)
     await machine.clock.until(machine.clock.monotonic() + config.tick)
     snapshot = await collector.collect(Pace.INTERVAL)
     process = machine.process(pid)
     steps = [] if process is None else list(collector.steps(process))
-    identity = None if process is None else _identify(machine)(process.cgroup)
+    identity = None if process is None else asking.identifier(machine)(process.cgroup)
     trace = Trace(pid, snapshot, process, machine.exists(pid), identity, steps)
     sys.stdout.write(view.explain(trace))
     await _end(collector.close())
@@ -138,8 +143,9 @@ def open_machine(config: Config, *, live: bool) -> Machine:
 
 async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]:
     """Two ticks, the least from which activity can be told; the second is published."""
-    collector = _collector(config, machine, patience=max(config.nvml_deadline, 10.0))
+    collector = asking.patient_collector(config, machine)
     ledger, site = _ledger(config, machine, scraped=False), _site(config, machine)
+    await collector.start(once=True)
     await loop.once(collector, ledger, Pace.INTERVAL)
     await machine.clock.until(machine.clock.monotonic() + config.tick)
     tally = await loop.once(collector, ledger, Pace.INTERVAL)
@@ -149,47 +155,20 @@ async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]
     return tally, site
 
 
-def _collector(config: Config, machine: Machine, patience: float) -> Collector:
-    nvml = NvmlSource(machine, Choice(config.gpus), deadline=config.nvml_deadline, patience=patience)
-    companions = _companions(config, machine, patience / 2)
-    return Collector(machine, (nvml,), *_owners(config, machine), companions)
+async def _end_when_doomed(nvml: NvmlSource, stop: asyncio.Event) -> None:
+    """Stop once nothing but a restart brings the GPUs back."""
+    while not stop.is_set():
+        await asyncio.sleep(DOOM_EVERY)
+        if nvml.doomed():
+            stop.set()
 
 
-def _companions(config: Config, machine: Machine, patience: float) -> tuple[Companion, ...]:
-    if config.dcgm == "off":
-        return ()
-    from gputally.sources.dcgm import DcgmSource  # most nodes never need it
-    from gputally.sources.dcgm_engine import Terms
+def _yield_or_resume(nvml: NvmlSource, seconds: float) -> Callable[[], None]:
+    def turn() -> None:
+        log.info("SIGUSR2: %s", "taking up the GPUs again" if nvml.resting else "letting go of the GPUs")
+        nvml.rest(None if nvml.resting else seconds)
 
-    terms = Terms(
-        config.dcgm, config.interval, config.dcgm_window, max_age=config.max_age, timeout=config.dcgm_deadline
-    )
-    return (
-        DcgmSource(
-            machine, terms, records=config.process_metrics, deadline=config.dcgm_deadline, patience=patience
-        ),
-    )
-
-
-def _owners(config: Config, machine: Machine) -> tuple[list[Resolver], list[Watcher]]:
-    """Who says whose a process is, in this order, and who of them wants to see the GPUs first."""
-    identify = _identify(machine)
-    resolvers: list[Resolver] = [
-        CgroupOwner(identify),
-        DockerFiles(machine, identify, config.docker_root),
-        ConmonNames(machine, identify),
-    ]
-    if config.hpc_job_mapping_dir is None:
-        return resolvers, []
-    jobs = JobFiles(machine, config.hpc_job_mapping_dir)
-    return [*resolvers, jobs], [jobs.look]
-
-
-def _identify(machine: Machine) -> Identify:
-    """Reads cgroups as seen from this machine's node; remembered, since resolvers ask one after another."""
-    namespaces = machine.namespaces()
-    base = node_base((namespaces.init_cgroup if namespaces else None) or "")
-    return lru_cache(4096)(partial(parse, base=base))
+    return turn
 
 
 def _ledger(
@@ -221,7 +200,15 @@ def _keeper(config: Config, machine: Machine) -> Keeper | None:
 
 
 def _site(config: Config, machine: Machine) -> Site:
-    return Site(machine, dialects=config.dialect, path=config.web_telemetry_path, max_age=config.max_age)
+    rows = native.metrics(config.kubernetes_pod_labels, config.kubernetes_pod_annotations)
+    tables = {**DIALECTS, "native": rows}
+    return Site(
+        machine,
+        dialects=config.dialect,
+        tables=tables,
+        path=config.web_telemetry_path,
+        max_age=config.max_age,
+    )
 
 
 async def _end(step: Coroutine[None, None, None]) -> None:

@@ -14,7 +14,8 @@ from tests.daemon import Daemon, Samples, environment, find, parse
 from tests.fakes.dcgm import BLANK, BLANK_FLOAT, OFF, ON, UNSUPPORTED, FakeDcgm, build
 from tests.fakes.nvml import FakeNvml
 
-SM, ENERGY = "gputally_gpu_sm_active_ratio", "gputally_process_dcgm_gpu_energy_joules"
+ACTIVITY, PCIE = "gputally_gpu_activity_ratio", "gputally_gpu_pcie_bytes_per_second"
+ENERGY = "gputally_process_dcgm_gpu_energy_joules"
 RECORDS = ("--process-metrics", "on", "--process-metrics.min-age", "0s", "--dcgm.window", "60s")
 VALUES = "dcgmEntitiesGetLatestValues"
 
@@ -69,6 +70,10 @@ def up(samples: Samples) -> list[float]:
     return find(samples, "gputally_source_up", source="dcgm")
 
 
+def sm(samples: Samples, **labels: str) -> list[float]:
+    return find(samples, ACTIVITY, part="sm", **labels)
+
+
 def nvml_goes_on(samples: Samples) -> bool:
     powered = len(find(samples, "gputally_gpu_power_watts")) == 2
     return powered and find(samples, "gputally_source_up", source="nvml") == [1]
@@ -89,10 +94,10 @@ def test_profiling_fields_are_on_the_gpu_that_nvml_found(node: Node) -> None:
     node.dcgm.gpus[0].tell(1010, 123_456_789)
     samples = parse(show(node))
     first, second = (gpu.uuid for gpu in node.nvml.gpus)
-    assert find(samples, SM, uuid=first, gpu="0", namespace="") == [0.25]
-    assert find(samples, SM, uuid=second, gpu="1") == [0.5]
-    assert find(samples, "gputally_gpu_graphics_active_ratio") == [0.9]
-    assert find(samples, "gputally_gpu_pcie_receive_bytes_per_second") == [123_456_789]
+    assert sm(samples, uuid=first, gpu="0", namespace="") == [0.25]
+    assert sm(samples, uuid=second, gpu="1") == [0.5]
+    assert find(samples, ACTIVITY, part="graphics") == [0.9]
+    assert find(samples, PCIE, direction="receive") == [123_456_789]
     assert up(samples) == [1]
     assert nvml_goes_on(samples)
 
@@ -100,8 +105,8 @@ def test_profiling_fields_are_on_the_gpu_that_nvml_found(node: Node) -> None:
 def test_gpus_are_matched_by_uuid_and_strangers_are_left_out(node: Node) -> None:
     one, other = node.dcgm.gpus
     one.uuid, other.uuid = other.uuid, "GPU-ffffffff-5eed-4a11-8b0b-000000000000"
-    assert find(parse(show(node)), SM) == [0.25]
-    assert find(parse(show(node)), SM, gpu="1") == [0.25]
+    assert sm(parse(show(node))) == [0.25]
+    assert sm(parse(show(node)), gpu="1") == [0.25]
 
 
 @pytest.mark.parametrize(
@@ -113,8 +118,8 @@ def test_what_is_no_reading_gives_no_sample(node: Node, value: float, status: in
     node.dcgm.gpus[0].tell(1002, value, status=status, age=age)
     node.dcgm.gpus[0].tell(1009, BLANK + 3)
     samples = parse(show(node))
-    assert find(samples, SM) == [0.5], "that of the other GPU"
-    assert not find(samples, "gputally_gpu_pcie_transmit_bytes_per_second")
+    assert sm(samples) == [0.5], "that of the other GPU"
+    assert not find(samples, PCIE)
 
 
 def test_ratios_are_cut_and_counted(node: Node) -> None:
@@ -122,8 +127,8 @@ def test_ratios_are_cut_and_counted(node: Node) -> None:
     node.dcgm.gpus[0].tell(1002, 1.29)
     node.dcgm.gpus[0].tell(1004, -0.1)
     samples = parse(show(node))
-    assert sorted(find(samples, SM)) == [0.5, 1.0]
-    assert find(samples, "gputally_gpu_tensor_active_ratio") == [0.0]
+    assert sorted(sm(samples)) == [0.5, 1.0]
+    assert find(samples, ACTIVITY, part="tensor") == [0.0]
     assert find(samples, "gputally_samples_dropped_total", reason="profiling_out_of_range") == [4]
 
 
@@ -131,7 +136,7 @@ def test_a_gpu_that_cannot_be_profiled_gives_the_rest(node: Node) -> None:
     node.dcgm.control.profiling = 0
     with node.daemon() as daemon:
         samples = daemon.wait_for(lambda s: up(s) == [1] and nvml_goes_on(s))
-        assert not find(samples, SM)
+        assert not sm(samples)
         warnings = [line["msg"] for line in daemon.log if line["level"] == "warning"]
         assert [text for text in warnings if "dcgm gives no profiling fields" in text]
         assert len(warnings) == 1
@@ -140,7 +145,7 @@ def test_a_gpu_that_cannot_be_profiled_gives_the_rest(node: Node) -> None:
 
 def test_one_bulk_call_per_interval(node: Node) -> None:
     with node.daemon() as daemon:
-        daemon.wait_for(lambda s: find(s, SM))
+        daemon.wait_for(lambda s: sm(s))
         calls, began = node.dcgm.calls(VALUES), time.monotonic()
         time.sleep(3)
         per_second = (node.dcgm.calls(VALUES) - calls) / (time.monotonic() - began)
@@ -181,7 +186,7 @@ def test_auto_is_silent_until_an_engine_answers_and_expects_it_from_then_on(node
         assert not find(samples, "gputally_stuck_calls", lane="dcgm")
         assert not [line for line in daemon.log if line["level"] == "warning"]
         node.dcgm.start()
-        daemon.wait_for(lambda s: up(s) == [1] and find(s, SM))
+        daemon.wait_for(lambda s: up(s) == [1] and sm(s))
         node.dcgm.stop()
         daemon.wait_for(lambda s: up(s) == [0])
     assert node.dcgm.calls("dcgmStartEmbedded_v2") == 0
@@ -197,7 +202,7 @@ def test_auto_without_a_library_is_no_fault(node: Node) -> None:
 def test_the_embedded_engine_is_started_when_asked_for_and_stopped(node: Node) -> None:
     node.dcgm.stop()
     with node.daemon(address="embedded") as daemon:
-        daemon.wait_for(lambda s: find(s, SM))
+        daemon.wait_for(lambda s: sm(s))
         assert node.dcgm.control.embedded
         assert daemon.terminate() == 0
     assert not node.dcgm.control.embedded
@@ -205,7 +210,7 @@ def test_the_embedded_engine_is_started_when_asked_for_and_stopped(node: Node) -
 
 def test_a_unix_socket(node: Node) -> None:
     node.dcgm.control.address, node.dcgm.control.is_unix = "/run/engine.sock", 1
-    assert find(parse(show(node, address="unix:/run/engine.sock")), SM)
+    assert sm(parse(show(node, address="unix:/run/engine.sock")))
 
 
 def test_a_library_that_cannot_be_loaded_is_named(node: Node) -> None:
@@ -220,18 +225,18 @@ def test_a_library_that_cannot_be_loaded_is_named(node: Node) -> None:
 def test_a_dead_engine_takes_its_gauges_with_it_and_a_new_one_brings_them_back(node: Node) -> None:
     """F55: old values were served as new."""
     with node.daemon(*RECORDS) as daemon:
-        daemon.wait_for(lambda s: find(s, SM))
+        daemon.wait_for(lambda s: sm(s))
         pid = node.process()
         daemon.wait_for(lambda s: find(s, ENERGY, pid=str(pid)))
         node.dcgm.stop()
         samples = daemon.wait_for(lambda s: up(s) == [0])
-        assert not find(samples, SM)
+        assert not sm(samples)
         assert not find(samples, ENERGY)
         assert nvml_goes_on(samples)
         node.dcgm.gpus[0].tell(1002, 0.75)
         node.dcgm.start()
         samples = daemon.wait_for(lambda s: up(s) == [1])
-        assert sorted(find(samples, SM)) == [0.5, 0.75]
+        assert sorted(sm(samples)) == [0.5, 0.75]
         daemon.wait_for(lambda s: find(s, ENERGY, pid=str(pid)))
         told = [line["msg"] for line in daemon.log if "dcgm is" in line["msg"]]
         assert [text.split(":")[0] for text in told] == ["dcgm is down", "dcgm is back"]
@@ -247,21 +252,21 @@ def test_attempts_to_reconnect_are_ever_farther_apart(node: Node) -> None:
 
 def test_a_restart_between_two_readings_is_noticed(node: Node) -> None:
     with node.daemon() as daemon:
-        daemon.wait_for(lambda s: find(s, SM))
+        daemon.wait_for(lambda s: sm(s))
         node.dcgm.stop()
         node.dcgm.start()
         daemon.until(lambda: node.dcgm.watches(1002))
-        daemon.wait_for(lambda s: up(s) == [1] and len(find(s, SM)) == 2)
+        daemon.wait_for(lambda s: up(s) == [1] and len(sm(s)) == 2)
 
 
 def test_a_login_that_failed_is_no_connection(node: Node) -> None:
     node.dcgm.control.login_fails = 1
     with node.daemon() as daemon:
         samples = daemon.wait_for(lambda s: up(s) == [0] and nvml_goes_on(s))
-        assert not find(samples, SM)
+        assert not sm(samples)
         daemon.line("dcgmHostengineVersionInfo: The connection is not valid")
         node.dcgm.control.login_fails = 0
-        daemon.wait_for(lambda s: find(s, SM))
+        daemon.wait_for(lambda s: sm(s))
 
 
 def test_an_engine_of_another_major_version_is_refused(node: Node) -> None:
@@ -277,7 +282,7 @@ def test_an_engine_of_another_major_version_is_refused(node: Node) -> None:
 def test_an_engine_that_refuses_is_down(node: Node, code: int) -> None:
     node.dcgm.answer("dcgmGetDeviceAttributes", code)
     with node.daemon() as daemon:
-        assert not find(daemon.wait_for(lambda s: up(s) == [0] and nvml_goes_on(s)), SM)
+        assert not sm(daemon.wait_for(lambda s: up(s) == [0] and nvml_goes_on(s)))
 
 
 @pytest.mark.parametrize("call", [VALUES, "dcgmConnect_v2", "dcgmGetPidInfo"])
@@ -294,7 +299,7 @@ def test_a_call_that_hangs_stops_nobody_else(node: Node, call: str) -> None:
         stuck = daemon.wait_for(
             lambda s: find(s, "gputally_stuck_calls", lane="dcgm") == [1] and up(s) == [0]
         )
-        assert not find(stuck, SM)
+        assert not sm(stuck)
         assert not find(stuck, ENERGY)
         moment = find(stuck, "gputally_snapshot_timestamp_seconds")[0]
         began = time.monotonic()
@@ -304,7 +309,7 @@ def test_a_call_that_hangs_stops_nobody_else(node: Node, call: str) -> None:
         assert time.monotonic() - began < 8, "publishing goes on at its pace"
         assert up(later) == [0]
         node.dcgm.release()
-        daemon.wait_for(lambda s: up(s) == [1] and len(find(s, SM)) == 2)
+        daemon.wait_for(lambda s: up(s) == [1] and len(sm(s)) == 2)
         node.dcgm.hang(call)
         began = time.monotonic()
         assert daemon.terminate() == 0
@@ -436,7 +441,7 @@ def test_an_engine_that_may_not_keep_records_gives_the_rest(node: Node) -> None:
     with node.daemon(*RECORDS) as daemon:
         node.process(0)
         daemon.line("dcgm gives no records of processes: dcgmWatchPidFields: Operation requires root")
-        samples = daemon.wait_for(lambda s: find(s, SM))
+        samples = daemon.wait_for(lambda s: sm(s))
         assert up(samples) == [1]
         assert not find(samples, ENERGY)
 
@@ -449,7 +454,7 @@ def test_records_that_are_slow_to_come_take_turns_and_hold_up_nothing(node: Node
         pids = [node.process() for _ in range(30)]
         samples = daemon.wait_for(lambda s: len(find(s, ENERGY)) == len(pids))
         assert up(samples) == [1]
-        assert len(find(samples, SM)) == 2
+        assert len(sm(samples)) == 2
         calls = node.dcgm.calls(VALUES)
         time.sleep(5)
         assert node.dcgm.calls(VALUES) - calls >= 3, "the fields are read at every interval all the same"
@@ -467,7 +472,7 @@ def test_a_recording_shows_what_dcgm_told(node: Node, tmp_path: Path) -> None:
     os.unlink(node.nvml.env["FAKE_NVML_CONTROL"])
     replay = ("show", "--machine", f"recorded:{folder}", "--dcgm", "127.0.0.1:5555")
     text = subprocess.run([*command, *replay], capture_output=True, text=True, env=environment(), timeout=60)
-    assert sorted(find(parse(text.stdout), SM)) == [0.25, 0.5]
+    assert sorted(sm(parse(text.stdout))) == [0.25, 0.5]
 
 
 def test_there_is_no_dcgm_on_a_simulated_machine(node: Node) -> None:

@@ -102,7 +102,7 @@ class Census:
     def _settle(self, now: float) -> None:
         """Ask again for names that were still coming; after a while they are given up."""
         for entry in self._everyone():
-            if entry.owner is PENDING:
+            if entry.owner is PENDING or entry.owner is UNNAMED:  # a name may come late
                 owner = resolve(self._resolvers, entry.process)
                 late = owner is PENDING and now - entry.met_at > NAMED_WITHIN
                 entry.owner = UNNAMED if late else owner

@@ -9,9 +9,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from gputally.counted import DcgmRecord
 from gputally.lanes import Lane
 from gputally.machine import Machine
-from gputally.model import DcgmRecord, Device, Losses, Pace, Reading, Unreadable
+from gputally.model import Device, Losses, Pace, Reading, Unreadable
 from gputally.sources.dcgm_engine import Engine, Terms
 from gputally.sources.dcgm_fields import attributes, out_of_range
 
@@ -62,7 +63,9 @@ class DcgmSource:
     async def read(self, pace: Pace, devices: Sequence[Device]) -> Reading | None:
         """What it last told; at the interval it is asked anew, and waited for a little."""
         now = self._machine.clock.monotonic()
-        if pace is Pace.INTERVAL:
+        if not devices:
+            await self._rest(now)
+        elif pace is Pace.INTERVAL:
             if self._round is None and not self._lane.busy and now >= self._retry_at:
                 self._round = asyncio.ensure_future(self._ask_all(devices))
             if self._round is not None:
@@ -84,6 +87,14 @@ class DcgmSource:
             with suppress(Unreadable):
                 await self._lane.ask(self._engine.close, 1.0)
 
+    async def _rest(self, now: float) -> None:
+        """With no GPU found, or all let go of to be reset, our own host engine must not hold them either."""
+        self._take(now)
+        if self._open and self._round is None:
+            await self.close()
+            self._open, self._values, self._records = False, {}, {}
+            self._reason = "dcgm: there is no GPU to tell of"
+
     async def _ask_all(self, devices: Sequence[Device]) -> None:
         if not self._open:
             await self._lane.ask(self._engine.open, max(self._deadline, PATIENCE_TO_OPEN))
@@ -97,7 +108,7 @@ class DcgmSource:
 
     async def _ask_records(self, devices: Sequence[Device]) -> None:
         """Each process in turn, those longest unasked first: over TCP a record takes 90 ms."""
-        accounted = frozenset(device.uuid for device in devices if device.accounting_mode)
+        accounted = frozenset(device.uuid for device in devices if device.mode_enabled.get("accounting"))
         there = await self._ask(lambda: self._engine.watch_records(accounted))
         pids = _pids(device for device in devices if device.uuid in accounted) if there else set()
         self._records = {pid: told for pid, told in self._records.items() if pid in pids}

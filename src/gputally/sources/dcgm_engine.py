@@ -9,8 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from gputally.counted import DcgmRecord
 from gputally.machine import Machine
-from gputally.model import DcgmRecord, Unreadable
+from gputally.model import Unreadable
 from gputally.sources.dcgm_fields import DEVICE_FIELDS, FIELDS, PROFILING_FIELDS, believable, records
 
 log = logging.getLogger(__name__)

@@ -6,27 +6,24 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gputally.model import DcgmRecord
+from gputally.counted import DcgmRecord
 
 RATIOS = {
-    1001: "graphics_active_ratio",
-    1002: "sm_active_ratio",
-    1003: "sm_occupancy_ratio",
-    1004: "tensor_active_ratio",
-    1005: "dram_active_ratio",
-    1006: "fp64_active_ratio",
-    1007: "fp32_active_ratio",
-    1008: "fp16_active_ratio",
+    1001: "graphics",
+    1002: "sm",
+    1003: "sm_occupancy",
+    1004: "tensor",
+    1005: "dram",
+    1006: "fp64",
+    1007: "fp32",
+    1008: "fp16",
 }
-RATES = {
-    1009: "pcie_transmit_bytes_per_second",
-    1010: "pcie_receive_bytes_per_second",
-    1011: "nvlink_transmit_bytes_per_second",
-    1012: "nvlink_receive_bytes_per_second",
-}
+"""DCGM's number of a ratio -> the part of the GPU that it tells of, as NVML's meters name it."""
+PCIE = {1009: "transmit", 1010: "receive"}
+NVLINK = {1011: "transmit", 1012: "receive"}
 """DCGM calls them bytes, and gives bytes per second over its last period."""
 
-PROFILING_FIELDS = (*RATIOS, *RATES)
+PROFILING_FIELDS = (*RATIOS, *PCIE, *NVLINK)
 DEVICE_FIELDS = (140, 150, 206, 207, 251, 252, 253, 393, 394, 395, 449)
 """Of dcgm-exporter's default fields, those that the watch of processes does not hold.
 
@@ -48,11 +45,17 @@ def believable(row: list[Any], oldest_us: float) -> bool:
     return number < (BLANK_FLOAT if isinstance(number, float) else BLANK) and not math.isnan(number)
 
 
-def attributes(numbers: Mapping[int, float]) -> dict[str, float]:
+def attributes(numbers: Mapping[int, float]) -> dict[str, Mapping[str, float]]:
     """Attributes of a Device from DCGM's numbers; a ratio beyond 0 to 1 is cut there."""
-    rates = {name: numbers[field] for field, name in RATES.items() if numbers.get(field, -1) >= 0}
-    ratios = {name: min(max(numbers[f], 0.0), 1.0) for f, name in RATIOS.items() if f in numbers}
-    return rates | ratios
+    return {
+        "activity_ratio": {p: min(max(numbers[f], 0.0), 1.0) for f, p in RATIOS.items() if f in numbers},
+        "pcie_bytes_per_second": _rates(PCIE, numbers),
+        "nvlink_bytes_per_second": _rates(NVLINK, numbers),
+    }
+
+
+def _rates(directions: Mapping[int, str], numbers: Mapping[int, float]) -> dict[str, float]:
+    return {name: numbers[field] for field, name in directions.items() if numbers.get(field, -1) >= 0}
 
 
 def out_of_range(numbers: Mapping[int, float]) -> int:
