@@ -34,9 +34,11 @@ LINE = (
     ("outputs",),
     ("views",),
     ("parse", "logs", "setting"),
-    ("setting_names",),
+    ("setting_names", "setting_sources"),
     ("config",),
+    ("asking",),
     ("service",),
+    ("accounting",),
     ("cli",),
     ("__main__",),
 )

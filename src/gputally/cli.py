@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 OK, NOTHING_ANSWERS, USAGE, CANNOT_LISTEN, CANNOT_WRITE, RESTART = 0, 1, 2, 71, 73, 78
 
 MOST_CGROUP = 2**20
-TAKES = {"record": "DIR ", "explain": "PID|--cgroup FILE "}
+TAKES = {"record": "DIR ", "explain": "PID|--cgroup FILE ", "accounting": "status|enable "}
 
 ABOUT = """\
 gputally says who uses each GPU, how much, and for how many joules.
@@ -33,6 +33,8 @@ commands:
   explain PID    say step by step how a process on a GPU was traced, or what would help;
                  --cgroup FILE reads a saved /proc/PID/cgroup instead (- for standard input)
   record DIR     save what this machine answers into a new folder, for a bug report or a test
+  accounting status|enable
+                 say whether GPUs keep the records of processes that DCGM needs, or have them do so (root)
 
 `gputally COMMAND --help` lists the settings; each is also a variable, --web.listen-address
 for instance GPUTALLY_WEB_LISTEN_ADDRESS. Without a GPU: gputally serve --machine simulated
@@ -85,6 +87,12 @@ def _record(config: Config, options: argparse.Namespace) -> int:
     return OK
 
 
+def _accounting(config: Config, options: argparse.Namespace) -> int:
+    from gputally.accounting import accounting  # it can change the node, and no other command may
+
+    return OK if asyncio.run(accounting(config, options.action)) else NOTHING_ANSWERS
+
+
 def _explain(config: Config, options: argparse.Namespace) -> int:
     if (options.pid is None) == (options.cgroup is None):
         _fail("explain needs either the number of a process or --cgroup FILE; see gputally explain --help")
@@ -106,6 +114,7 @@ COMMANDS: dict[str, Callable[[Config, argparse.Namespace], int]] = {
     "show": _show,
     "explain": _explain,
     "record": _record,
+    "accounting": _accounting,
 }
 
 
@@ -124,6 +133,8 @@ def _parser(command: str) -> argparse.ArgumentParser:
     )
     if command == "record":
         parser.add_argument("folder", metavar="DIR", help="the folder to make")
+    if command == "accounting":
+        parser.add_argument("action", choices=("status", "enable"), help="say how it is, or turn it on")
     if command == "explain":
         parser.add_argument("pid", metavar="PID", nargs="?", type=_pid, help="the process, by its number")
         parser.add_argument("--cgroup", metavar="FILE", help="a saved /proc/PID/cgroup; - for standard input")

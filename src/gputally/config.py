@@ -25,6 +25,7 @@ from gputally.parse import (
 )
 from gputally.setting import Setting
 from gputally.setting_names import NAMING
+from gputally.setting_sources import TELLING
 
 
 class Wrong(Exception):
@@ -49,6 +50,10 @@ class Config:
     nvml_grace: float
     nvml_yield: float
     nvml_pcie_throughput: bool
+    dcgm: str
+    dcgm_library: str | None
+    dcgm_deadline: float
+    dcgm_window: float
     proc_root: str | None
     simulated_seed: int
     simulated_sampler: Sampler
@@ -136,38 +141,7 @@ SETTINGS = (
         "Whether shares follow the learned cost of each workload's busy second, or busy time alone.",
     ),
     Setting("gpus", "", gpus, "LIST", "GPUs to read, by index or uuid with commas between; empty for all."),
-    Setting(
-        "nvml.library", "", path, "PATH", "The NVML library; empty to look where drivers are usually found."
-    ),
-    Setting(
-        "nvml.deadline",
-        "2s",
-        within(0.1, 60),
-        "DURATION",
-        "How long a GPU may take to answer before it counts as hung.",
-    ),
-    Setting(
-        "nvml.grace",
-        "1m",
-        within(0, 86_400),
-        "DURATION",
-        "How long to go on when only a restart can bring the GPUs back (the driver was replaced under its"
-        " library, or our access was taken away) before ending with code 78; 0s to go on for ever.",
-    ),
-    Setting(
-        "nvml.yield",
-        "10m",
-        within(1, 86_400),
-        "DURATION",
-        "How long all GPUs are let go of at SIGUSR2, so that they can be reset; a second SIGUSR2 ends it.",
-    ),
-    Setting(
-        "nvml.pcie-throughput",
-        "off",
-        switch,
-        "on|off",
-        "PCIe traffic of the moment too, which costs 40 ms per GPU and interval.",
-    ),
+    *TELLING,
     Setting(
         "proc.root",
         "",

@@ -1,10 +1,11 @@
-"""What is counted: by a GPU itself, by its driver, and by us of our own calls."""
+"""What is counted: by a GPU itself, by its driver, by DCGM, and by us of our own calls."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,13 @@ class Counters:
     nvlink_errors: Mapping[str, int] = field(default_factory=dict)
     ecc_errors: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """(corrected or uncorrected, volatile or aggregate) -> errors."""
+
+
+class DcgmRecord(NamedTuple):
+    """What DCGM tells of a process on a GPU: energy of the whole GPU since it began to use it (Unix time)."""
+
+    gpu_energy_joules: float
+    started_at: float
 
 
 @dataclass(frozen=True)

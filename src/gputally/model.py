@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from gputally.counted import CallTime, Counters, Xid
+from gputally.counted import CallTime, Counters, DcgmRecord, Xid
 from gputally.counted import Losses as Losses
 from gputally.counted import SelfUsage as SelfUsage
 
@@ -91,7 +91,6 @@ class Owner(NamedTuple):
 
 UNKNOWN = Owner(kind="unknown")
 """Whoever a process belongs to that could not be read."""
-
 
 PENDING = Owner(kind="pending")
 """Whoever a process belongs to whose name is still coming."""
@@ -217,7 +216,7 @@ class Device:
     throttle_active: Mapping[str, bool] = field(default_factory=dict)
     pcie_link_generation: int | None = None
     pcie_link_width: int | None = None
-    pcie_bytes_per_second: Mapping[str, int] = field(default_factory=dict)
+    pcie_bytes_per_second: Mapping[str, float] = field(default_factory=dict)
     """Only where it is asked for: the driver takes 20 ms over each direction."""
     retired_pages: Mapping[str, int] = field(default_factory=dict)
     retired_pages_pending: bool | None = None
@@ -232,6 +231,10 @@ class Device:
     xids: Mapping[int, Xid] = field(default_factory=dict)
     denied: tuple[str, ...] = ()
     """Calls that our rights do not allow."""
+    nvlink_bytes_per_second: Mapping[str, float] = field(default_factory=dict)
+    dcgm_fields: Mapping[int, float] = field(default_factory=dict)
+    """DCGM's own numbers, by field."""
+    dcgm_records: Mapping[int, DcgmRecord] = field(default_factory=dict)
     instances: tuple[Instance, ...] | None = None
     """MIG instances; None where the GPU is not in MIG mode."""
     slices: int | None = None
@@ -258,7 +261,7 @@ class Health:
     succeeded_at: float | None = None
     """Monotonic time of its newest good answer."""
     about: str = "gpus"
-    """What it tells of: gpus, or their owners."""
+    """What it tells of: gpus, more of gpus that another has found, or their owners."""
 
 
 @dataclass(frozen=True)

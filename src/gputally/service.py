@@ -10,14 +10,12 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import NoReturn
 
-from gputally import __version__, loop
+from gputally import __version__, asking, loop
 from gputally.accounts import Books
 from gputally.attribute import Memory, Rules
-from gputally.collect import Collector, Watcher
 from gputally.config import Config
 from gputally.dialects import DIALECTS, native
 from gputally.keeper import Keeper, boot_id
@@ -31,14 +29,9 @@ from gputally.machine.simulated import FIXED_USAGE, SimulatedMachine
 from gputally.model import Pace
 from gputally.outputs.http import HttpServer
 from gputally.outputs.site import Site
-from gputally.owners import Resolver
-from gputally.owners.cgroup import node_base, parse
-from gputally.owners.discovery import Places, discover
-from gputally.owners.host import CgroupOwner, Identify
-from gputally.owners.jobs import JobFiles
-from gputally.owners.runtimes import ConmonNames, DockerFiles
+from gputally.owners.cgroup import parse
 from gputally.process_book import ProcessRules
-from gputally.sources.nvml import Choice, NvmlSource
+from gputally.sources.nvml import NvmlSource
 from gputally.state import State
 from gputally.tally import Tally
 from gputally.views import explain as view
@@ -68,9 +61,10 @@ async def serve(config: Config) -> bool:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    nvml = _nvml(config, machine, patience=min(config.tick / 2, 0.5))
+    patience = min(config.tick / 2, 0.5)
+    nvml = asking.nvml_source(config, machine, patience)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _yield_or_resume(nvml, config.nvml_yield))
-    collector = _collector(config, machine, nvml)
+    collector = asking.collector(config, machine, nvml, patience)
     await collector.start()
     watching = asyncio.ensure_future(_end_when_doomed(nvml, stop))
     await loop.run(
@@ -114,13 +108,13 @@ async def record(config: Config, folder: Path) -> list[Path]:
 async def explain(config: Config, pid: int) -> bool:
     """Say how a process was traced; tells whether it was."""
     machine = open_machine(config, live=False)
-    collector = _collector(config, machine, _nvml(config, machine, max(config.nvml_deadline, 10.0)))
+    collector = asking.patient_collector(config, machine)
     await collector.collect(Pace.INTERVAL)
     await machine.clock.until(machine.clock.monotonic() + config.tick)
     snapshot = await collector.collect(Pace.INTERVAL)
     process = machine.process(pid)
     steps = [] if process is None else list(collector.steps(process))
-    identity = None if process is None else _identify(machine)(process.cgroup)
+    identity = None if process is None else asking.identifier(machine)(process.cgroup)
     trace = Trace(pid, snapshot, process, machine.exists(pid), identity, steps)
     sys.stdout.write(view.explain(trace))
     await _end(collector.close())
@@ -144,12 +138,12 @@ def open_machine(config: Config, *, live: bool) -> Machine:
             sampler=config.simulated_sampler,
             usage=own_usage if live else lambda: FIXED_USAGE,
         )
-    return LocalMachine(config.nvml_library, config.proc_root or "/proc")
+    return LocalMachine(config.nvml_library, config.proc_root or "/proc", config.dcgm_library)
 
 
 async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]:
     """Two ticks, the least from which activity can be told; the second is published."""
-    collector = _collector(config, machine, _nvml(config, machine, max(config.nvml_deadline, 10.0)))
+    collector = asking.patient_collector(config, machine)
     ledger, site = _ledger(config, machine, scraped=False), _site(config, machine)
     await collector.start(once=True)
     await loop.once(collector, ledger, Pace.INTERVAL)
@@ -159,18 +153,6 @@ async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]
     site.publish(tally)
     await _end(collector.close())
     return tally, site
-
-
-def _nvml(config: Config, machine: Machine, patience: float) -> NvmlSource:
-    return NvmlSource(
-        machine,
-        Choice(config.gpus),
-        interval=config.interval,
-        deadline=config.nvml_deadline,
-        patience=patience,
-        grace=config.nvml_grace,
-        pcie_throughput=config.nvml_pcie_throughput,
-    )
 
 
 async def _end_when_doomed(nvml: NvmlSource, stop: asyncio.Event) -> None:
@@ -187,53 +169,6 @@ def _yield_or_resume(nvml: NvmlSource, seconds: float) -> Callable[[], None]:
         nvml.rest(None if nvml.resting else seconds)
 
     return turn
-
-
-def _collector(config: Config, machine: Machine, nvml: NvmlSource) -> Collector:
-    identify = _identify(machine)
-    outside = discover(machine, _places(config), identify)
-    return Collector(machine, (nvml,), *_owners(config, machine, identify), outside)
-
-
-def _owners(config: Config, machine: Machine, identify: Identify) -> tuple[list[Resolver], list[Watcher]]:
-    """Who says whose a process is, in this order, and who of them wants to see the GPUs first."""
-    resolvers: list[Resolver] = [
-        CgroupOwner(identify),
-        DockerFiles(machine, identify, config.docker_root),
-        ConmonNames(machine, identify),
-    ]
-    if config.hpc_job_mapping_dir is None:
-        return resolvers, []
-    jobs = JobFiles(machine, config.hpc_job_mapping_dir)
-    return [*resolvers, jobs], [jobs.look]
-
-
-def _identify(machine: Machine) -> Identify:
-    """Reads cgroups as seen from this machine's node; remembered, since resolvers ask one after another."""
-    namespaces = machine.namespaces()
-    base = node_base((namespaces.init_cgroup if namespaces else None) or "")
-    own_pod = machine.variable("POD_UID") or None
-    return lru_cache(4096)(partial(parse, base=base, own_pod=own_pod))
-
-
-def _places(config: Config) -> Places:
-    return Places(
-        kubernetes=config.kubernetes,
-        kubelet_root=config.kubelet_root or "",
-        podresources_socket=config.kubelet_podresources_socket or "",
-        kubelet_url=config.kubelet_url,
-        kubelet_insecure=config.kubelet_insecure,
-        cri_socket=config.cri_socket or "",
-        docker_socket=config.docker_socket or "",
-        podman_socket=config.podman_socket or "",
-        logs=config.kubernetes_logs,
-        api=config.kubernetes_api,
-        token_file=config.kubernetes_token_file or "",
-        ca_file=config.kubernetes_ca_file or "",
-        node=config.kubernetes_node,
-        labels=config.kubernetes_pod_labels,
-        annotations=config.kubernetes_pod_annotations,
-    )
 
 
 def _ledger(

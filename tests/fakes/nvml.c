@@ -382,6 +382,16 @@ PAIR(nvmlDeviceGetEccMode, gpu->ecc_mode, gpu->ecc_mode_pending)
 PAIR(nvmlDeviceGetMigMode, gpu->mig_mode, gpu->mig_mode_pending)
 GAUGE(nvmlDeviceGetMaxMigDeviceCount, mig_devices_max)
 GAUGE(nvmlDeviceGetAccountingMode, accounting_mode)
+
+int nvmlDeviceSetAccountingMode(handle_t device, u32 mode)
+{
+    DEVICE(nvmlDeviceSetAccountingMode);
+    if (gpu->mig_mode)
+        return NOT_SUPPORTED;
+    gpu->accounting_mode = mode;
+    return SUCCESS;
+}
+
 GAUGE(nvmlDeviceGetDisplayActive, display_active)
 GAUGE(nvmlDeviceGetDisplayMode, display_mode)
 GAUGE(nvmlDeviceGetVirtualizationMode, virtualization_mode)

@@ -72,6 +72,7 @@ enum { INSTANCES = 8, METERS = 16, EVENTS = 64, POLICIES = 8 };
     X(nvmlDeviceGetMigMode)                           \
     X(nvmlDeviceGetMaxMigDeviceCount)                 \
     X(nvmlDeviceGetAccountingMode)                    \
+    X(nvmlDeviceSetAccountingMode)                    \
     X(nvmlDeviceGetDisplayActive)                     \
     X(nvmlDeviceGetDisplayMode)                       \
     X(nvmlDeviceGetVirtualizationMode)                \

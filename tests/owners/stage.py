@@ -55,6 +55,9 @@ class Stage(Silent):
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
         raise NotImplementedError
 
+    def dcgm(self, call: str, *args: Any) -> Any:
+        raise NotImplementedError
+
     def process(self, pid: int) -> Process | None:
         self.asked["process"] += 1
         process = self.living.get(pid)

@@ -53,6 +53,9 @@ class Machine(Protocol):
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
         """Answer one NVML call as plain data, or raise Unreadable with NVML's code; may block."""
 
+    def dcgm(self, call: str, *args: Any) -> Any:
+        """Answer one DCGM call as plain data, or raise Unreadable with DCGM's code; may block."""
+
     def process(self, pid: int) -> Process | None:
         """What the kernel says of a process, which is watched from now on; None if it is not there."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from gputally.machine import OPEN, Access, Gpu, files, web
@@ -21,15 +22,28 @@ class LocalMachine:
 
     name = "local"
 
-    def __init__(self, nvml_library: str | None = None, proc_root: str = "/proc") -> None:
+    def __init__(
+        self, nvml_library: str | None = None, proc_root: str = "/proc", dcgm_library: str | None = None
+    ) -> None:
         self.clock = RealClock()
         self._nvml = LocalNvml(nvml_library)
+        self._dcgm_library = dcgm_library
         self._proc_root = proc_root
         self._processes = LocalProcesses(proc_root)
 
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
         """Ask the library."""
         return self._nvml(gpu, call, *args)
+
+    def dcgm(self, call: str, *args: Any) -> Any:
+        """Ask DCGM's library, which is loaded by the first call."""
+        return self._dcgm(call, *args)
+
+    @cached_property
+    def _dcgm(self) -> Callable[..., Any]:
+        from gputally.machine.dcgm import LocalDcgm  # most machines never need it
+
+        return LocalDcgm(self._dcgm_library)
 
     def process(self, pid: int) -> Process | None:
         """Ask the kernel."""

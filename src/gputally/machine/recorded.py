@@ -13,8 +13,16 @@ from gputally.machine import OPEN, Access, Gpu
 from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 NOT_SUPPORTED = 3
-ANY_ARGUMENTS = ("nvmlDeviceGetProcessUtilization",)
-"""Calls whose argument only says how much of the answer is already known."""
+NO_DCGM = -25
+ANY_ARGUMENTS = (
+    "nvmlDeviceGetProcessUtilization",
+    "dcgmConnect_v2",
+    "dcgmGroupCreate",
+    "dcgmWatchFields",
+    "dcgmWatchPidFields",
+    "dcgmEntitiesGetLatestValues",
+)
+"""Calls whose arguments only say how to ask, or how much of the answer is already known."""
 TOLD_ONCE = ("nvmlEventSetWait",)
 """Calls that tell what happened since they were last asked: of each tick, to the first who asks."""
 
@@ -74,9 +82,15 @@ class RecordedMachine:
         answer = answers.get(who, {}).get(
             question(call, args), {"error": NOT_SUPPORTED, "reason": "not recorded"}
         )
-        if isinstance(answer, dict) and "error" in answer:
-            raise Unreadable(f"{call}: {answer.get('reason', 'error')}", answer["error"])
+        _check_answer(answer, f"{call}: ")
         return self._once(answer) if call in TOLD_ONCE else answer
+
+    def dcgm(self, call: str, *args: Any) -> Any:
+        """The answer of this tick; on a machine recorded without DCGM its library is not there."""
+        missing = {"error": NO_DCGM, "reason": "not recorded"}
+        answer = self._frames[self.clock.tick]["dcgm"].get(question(call, args), missing)
+        _check_answer(answer, f"{call}: ")
+        return answer
 
     def _once(self, answer: Any) -> Any:
         told, self._told = self._told, self.clock.tick
@@ -159,8 +173,7 @@ class RecordedMachine:
         answer = self._frames[self.clock.tick]["outside"].get(
             asked, {"error": None, "reason": "not recorded"}
         )
-        if isinstance(answer, dict) and "error" in answer:
-            raise Unreadable(str(answer.get("reason", "error")), answer["error"])
+        _check_answer(answer)
         return answer
 
     def _bytes(self, asked: str) -> bytes:
@@ -171,6 +184,11 @@ class RecordedMachine:
             return (self._folder / name).read_bytes()
         except OSError as error:
             raise BadRecording(f"{self._folder / name}: {error.strerror}") from None
+
+
+def _check_answer(answer: Any, prefix: str = "") -> None:
+    if isinstance(answer, dict) and "error" in answer:
+        raise Unreadable(f"{prefix}{answer.get('reason', 'error')}", answer["error"])
 
 
 def _frames(folder: Path) -> list[dict[str, Any]]:
@@ -213,6 +231,7 @@ def _over(before: Mapping[str, Any], frame: Mapping[str, Any]) -> dict[str, Any]
         "monotonic": float(frame["monotonic"]),
         "time": float(frame["time"]),
         "nvml": nvml,
+        "dcgm": {**before.get("dcgm", {}), **frame.get("dcgm", {})},
         "processes": dict(frame.get("processes", before.get("processes", {}))),
         "outside": {**before.get("outside", {}), **frame.get("outside", {})},
         "self": dict(frame.get("self", before.get("self", {}))),

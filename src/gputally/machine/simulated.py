@@ -30,6 +30,7 @@ from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadabl
 
 INVALID_ARGUMENT = 2
 FUNCTION_NOT_FOUND = 13
+NO_DCGM = -25
 WATCH_SECONDS = 1.0
 INIT_PID_NAMESPACE = 4_026_531_836
 FIXED_USAGE = SelfUsage(cpu_seconds=1.5, resident_bytes=40 * 2**20, open_fds=20, threads=10)
@@ -87,6 +88,10 @@ class SimulatedMachine:
             code = NOT_SUPPORTED if call.startswith("nvmlDevice") else FUNCTION_NOT_FOUND
             raise Unreadable(f"{call}: not supported", code=code)
         return function(self._asked(gpu), *args)
+
+    def dcgm(self, call: str, *args: Any) -> Any:
+        """There is no DCGM on a simulated machine."""
+        raise Unreadable(f"{call}: there is no DCGM on a simulated machine", code=NO_DCGM)
 
     def process(self, pid: int) -> Process | None:
         """What the kernel says of a process, which is watched from now on."""
