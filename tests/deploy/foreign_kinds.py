@@ -1,6 +1,6 @@
 """Which keys the kinds of operators have, as their definitions list them; only those that we use.
 
-Those of prometheus-operator were compared with its definitions; those of Argo, KEDA and OpenShift were not."""
+Those of prometheus-operator were compared with its definitions; the others were not."""
 
 from collections.abc import Iterator
 from typing import Any
