@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gputally import __version__, logs, service
-from gputally.config import SETTINGS, Config, Wrong, configure, unknown_variables
+from gputally.config import SETTINGS, Config, Setting, Wrong, configure, unknown_variables
 from gputally.machine.recorded import BadRecording
 from gputally.outputs.http import BindError
 
@@ -27,6 +27,8 @@ commands:
   serve          collect and answer Prometheus on the listen address, until SIGTERM
   show           print one collection, as a scrape would get it
   record DIR     save what this machine answers into a new folder, for a bug report or a test
+  verify         ask a Prometheus, and the cluster where kubectl is set up, whether every GPU node
+                 is counted, fresh, attributed and adding up
 
 `gputally COMMAND --help` lists the settings; each is also a variable, --web.listen-address
 for instance GPUTALLY_WEB_LISTEN_ADDRESS. Without a GPU: gputally serve --machine simulated
@@ -47,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _fail(f"no command {command!r}; there are {', '.join(COMMANDS)}; see gputally --help")
     options = _parser(command).parse_args(rest)
     try:
-        config = configure({s.flag: getattr(options, s.flag) for s in SETTINGS})
+        config = configure({s.flag: getattr(options, s.flag, None) for s in SETTINGS})
         logs.set_up(config.log_level, config.log_format)
         for name in unknown_variables(os.environ):
             log.warning("%s is no setting of gputally and has no effect; `gputally %s --help`", name, command)
@@ -80,10 +82,21 @@ def _record(config: Config, options: argparse.Namespace) -> int:
     return OK
 
 
+def _verify(_: Config, options: argparse.Namespace) -> int:
+    # Only here: what it needs of HTTP and TLS is memory that `serve` must not pay for.
+    from gputally.verify_options import VERIFY_OPTIONS, request
+    from gputally.views.verify import exit_code, table, verify
+
+    findings = verify(request({option.flag: getattr(options, option.flag) for option in VERIFY_OPTIONS}))
+    print(table(findings), end="")
+    return exit_code(findings)
+
+
 COMMANDS: dict[str, Callable[[Config, argparse.Namespace], int]] = {
     "serve": _serve,
     "show": _show,
     "record": _record,
+    "verify": _verify,
 }
 
 
@@ -102,7 +115,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
     )
     if command == "record":
         parser.add_argument("folder", metavar="DIR", help="the folder to make")
-    for setting in SETTINGS:
+    for setting in _settings(command):
         default = f" (default {setting.default})" if setting.default else ""
         parser.add_argument(
             f"--{setting.flag}",
@@ -113,6 +126,14 @@ def _parser(command: str) -> argparse.ArgumentParser:
             help=(setting.help + default).replace("%", "%%"),
         )
     return parser
+
+
+def _settings(command: str) -> Sequence[Setting]:
+    if command != "verify":
+        return SETTINGS
+    from gputally.verify_options import VERIFY_OPTIONS
+
+    return VERIFY_OPTIONS
 
 
 def _fail(message: str, code: int = USAGE) -> NoReturn:
