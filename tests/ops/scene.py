@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from tests.daemon import Daemon, Server
 from tests.ops.rules import RULE_FILES
 
 DATA = Path(__file__).parent / "data"
+SEEDS = range(1, 4)
 PARAMETERS = """\
 groups:
   - name: parameters
@@ -55,6 +56,15 @@ class Prometheus(Server):
             ]
         )
 
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.until(lambda: self.get("/-/ready").status == 200)
+        return self
+
+    def wait_for(self, expression: str) -> Series:
+        """What an expression yields, as soon as it yields something."""
+        return self.until(lambda: self.query(expression))
+
     def query(self, expression: str) -> Series:
         """An instant vector, now; an error of Prometheus fails the test."""
         answer = json.loads(self.get(f"/api/v1/query?{urllib.parse.urlencode({'query': expression})}").body)
@@ -69,6 +79,13 @@ class Prometheus(Server):
         path = f"/api/v1/label/{name}/values?{urllib.parse.urlencode({'match[]': match})}"
         values: list[str] = json.loads(self.get(path).body)["data"]
         return values
+
+
+class Scene(NamedTuple):
+    """All that runs."""
+
+    server: Prometheus
+    daemons: list[Daemon]
 
 
 @contextmanager

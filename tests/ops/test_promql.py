@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,31 +9,12 @@ import pytest
 from tests.ops.dashboards import FILES, Query, load, variables
 from tests.ops.promql import Selector, all_queries, bare, parse, rule_queries, selectors
 from tests.ops.rules import alerts, records
-from tests.ops.scene import DATA, Prometheus, Target, nodes, serving
+from tests.ops.scene import SEEDS, Prometheus
 
-SEEDS = range(1, 4)
 EMPTY = tomllib.loads((Path(__file__).parent / "expected_empty.toml").read_text())
 ALERTS = {f"alerts / {name}" for name in alerts()}
-FIRST_SCRAPES = 8
 
 every_query = pytest.mark.parametrize("query", all_queries(), ids=lambda query: query.where)
-
-
-@pytest.fixture(scope="module")
-def server(prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    foreign = b"".join(path.read_bytes() for path in sorted(DATA.glob("*.prom")))
-    with nodes(SEEDS) as daemons, serving(foreign) as port:
-        targets = [
-            Target("monitoring/gputally", daemon.port, {"cluster": "east", "node": f"gpu-{seed}"})
-            for seed, daemon in zip(SEEDS, daemons, strict=True)
-        ]
-        targets.append(Target("dcgm-exporter", port, {"cluster": "east"}))
-        with Prometheus(prometheus, tmp_path_factory.mktemp("prometheus"), targets) as server:
-            server.until(lambda: server.get("/-/ready").status == 200)
-            ready = f"count(count_over_time(gputally_up[1m]) >= {FIRST_SCRAPES}) == {len(SEEDS)}"
-            server.until(lambda: server.query(ready))
-            server.until(lambda: server.query("node:gputally_cost:increase1h"))
-            yield server
 
 
 @every_query

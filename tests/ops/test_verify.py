@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -12,19 +13,21 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.daemon import GPUTALLY, Daemon, environment
-from tests.ops.scene import Prometheus, Target, nodes, serving
+from tests.daemon import GPUTALLY, environment
+from tests.ops.scene import Prometheus, Scene, Target, serving
 
 PATIENCE = 60
-NODES = ("gpu-1", "gpu-2")
-
-
-class Scene(NamedTuple):
-    """All that runs."""
-
-    server: Prometheus
-    daemons: list[Daemon]
-    folder: Path
+NODES = ("gpu-1", "gpu-2", "gpu-3")
+SICK = b"""\
+gputally_up 1
+gputally_snapshot_timestamp_seconds 1000
+gputally_gpu_up{gpu="0",uuid="GPU-0"} 0
+gputally_gpu_attribution_coverage_ratio{gpu="0",uuid="GPU-0"} 0.4
+gputally_host_pid{mode="no"} 1
+gputally_gpu_energy_joules_total{gpu="0",uuid="GPU-0"} 100
+gputally_gpu_idle_energy_joules_total{gpu="0",uuid="GPU-0"} 50
+gputally_workload_active{exported_pod="train-0"} 1
+"""
 
 
 class Answer(NamedTuple):
@@ -41,17 +44,20 @@ class Answer(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def scene(prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    folder = tmp_path_factory.mktemp("prometheus")
-    with nodes(range(1, 4)) as daemons:
+def sick(prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus, int]]:
+    """A Prometheus to which a node tells wrong things, twice, and another nothing at all."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dead = listener.getsockname()[1]
+    with serving(SICK) as port:
         targets = [
-            Target("monitoring/gputally", daemon.port, {"cluster": "east", "node": node})
-            for node, daemon in zip((*NODES, "doomed"), daemons, strict=True)
+            Target("gputally", port, {}),
+            Target("gputally-too", port, {}),
+            Target("gputally", dead, {"node": "doomed"}),
         ]
-        with Prometheus(prometheus, folder, targets) as server:
-            server.until(lambda: server.get("/-/ready").status == 200)
-            wait(server, "count(gputally_gpu_energy_joules_total) == 24")
-            yield Scene(server, daemons, folder)
+        with Prometheus(prometheus, tmp_path_factory.mktemp("sick"), targets) as server:
+            server.wait_for("count(gputally_up) == 2")
+            server.wait_for('up{node="doomed"} == 0')
+            yield server, port
 
 
 def test_all_is_well(scene: Scene, tmp_path: Path) -> None:
@@ -192,65 +198,26 @@ def test_an_address_that_cannot_be_one(tmp_path: Path, url: str) -> None:
     assert "--prometheus.url" in answer.errors
 
 
-def test_a_prometheus_that_scrapes_nothing(prometheus: str, tmp_path: Path) -> None:
-    folder = tmp_path / "prometheus"
-    folder.mkdir()
-    with Prometheus(prometheus, folder, []) as server:
-        server.until(lambda: server.get("/-/ready").status == 200)
-        answer = verify(tmp_path, "--prometheus.url", server.url("/"))
+def test_a_prometheus_that_scrapes_nothing(tmp_path: Path) -> None:
+    empty = b'{"status":"success","data":{"resultType":"vector","result":[]}}'
+    with serving(empty, "application/json") as port:
+        answer = verify(tmp_path, "--prometheus.url", f"http://127.0.0.1:{port}")
     assert answer.code == 1
     assert "no target of gputally" in answer.row("targets")[1]
 
 
-def test_gpus_that_are_scraped_twice(scene: Scene, prometheus: str, tmp_path: Path) -> None:
-    folder = tmp_path / "prometheus"
-    folder.mkdir()
-    port = scene.daemons[0].port
-    targets = [Target("gputally", port, {"node": "a"}), Target("gputally-too", port, {"node": "a"})]
-    with Prometheus(prometheus, folder, targets) as server:
-        server.until(lambda: server.get("/-/ready").status == 200)
-        wait(server, "count(gputally_gpu_up) == 16")
-        answer = verify(tmp_path, "--prometheus.url", server.url("/"))
-    assert answer.code == 1
-    assert answer.row("scraped once")[0] == "problem"
-
-
-def test_numbers_that_are_wrong(prometheus: str, tmp_path: Path) -> None:
-    """Old, blind, uncovered, with a lost GPU and joules that do not add up: all on one line."""
-    text = b"""\
-gputally_up 1
-gputally_snapshot_timestamp_seconds 1000
-gputally_gpu_up{gpu="0",uuid="GPU-0"} 0
-gputally_gpu_attribution_coverage_ratio{gpu="0",uuid="GPU-0"} 0.4
-gputally_host_pid{mode="no"} 1
-gputally_gpu_energy_joules_total{gpu="0",uuid="GPU-0"} 100
-gputally_gpu_idle_energy_joules_total{gpu="0",uuid="GPU-0"} 50
-gputally_workload_active{exported_pod="train-0"} 1
-"""
-    folder = tmp_path / "prometheus"
-    folder.mkdir()
-    with serving(text) as port, Prometheus(prometheus, folder, [Target("gputally", port, {})]) as server:
-        server.until(lambda: server.get("/-/ready").status == 200)
-        wait(server, "gputally_up")
-        answer = verify(tmp_path, "--prometheus.url", server.url("/"))
-    assert answer.code == 1
-    verdict, words = answer.row(f"node 127.0.0.1:{port}")
-    assert verdict == "problem"
-    for trouble in ("s old", "1 GPUs do not answer", "hostPID", "only 40%", "50 J are off"):
-        assert trouble in words
-    assert "honor_labels" in answer.row("labels")[1]
-
-
-def test_a_daemon_that_was_killed_is_named(scene: Scene, tmp_path: Path) -> None:
-    """The last of this module: it takes one of the daemons away."""
-    scene.daemons[2].kill()
-    wait(scene.server, 'up{node="doomed"} == 0')
-    answer = verify(tmp_path, "--prometheus.url", scene.server.url("/"))
+def test_everything_wrong_is_named(sick: tuple[Prometheus, int], tmp_path: Path) -> None:
+    server, port = sick
+    answer = verify(tmp_path, "--prometheus.url", server.url("/"))
     assert answer.code == 1
     assert answer.row("targets") == ["problem", "2 of 3 are up"]
-    verdict, words = answer.row("node doomed")
-    assert verdict == "problem"
-    assert "connection refused" in words
+    words = re.findall(rf"^node 127.0.0.1:{port} +problem +(.+)$", answer.out, re.M)
+    assert len(words) == 2
+    for trouble in ("s old", "1 GPUs do not answer", "hostPID", "only 40%", "50 J are off"):
+        assert trouble in words[0]
+    assert "connection refused" in answer.row("node doomed")[1]
+    assert "honor_labels" in answer.row("labels")[1]
+    assert answer.row("scraped once")[0] == "problem"
 
 
 def verify(path: Path, *flags: str) -> Answer:
@@ -263,11 +230,6 @@ def verify(path: Path, *flags: str) -> Answer:
         [*GPUTALLY, "verify", *flags], env=env, capture_output=True, text=True, timeout=PATIENCE
     )
     return Answer(done.returncode, done.stdout, done.stderr)
-
-
-def wait(server: Prometheus, expression: str) -> None:
-    """Until the expression yields something."""
-    server.until(lambda: server.query(expression))
 
 
 def fake_kubectl(folder: Path, change: dict[str, Any], script: str | None = None) -> None:
