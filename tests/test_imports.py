@@ -11,6 +11,7 @@ SRC = Path(__file__).parent.parent / "src" / "gputally"
 
 LINE = (
     ("",),
+    ("counted",),
     ("model",),
     ("lanes",),
     ("machine",),
@@ -19,16 +20,21 @@ LINE = (
     ("collect",),
     ("meter", "apportion", "idle", "intensity", "weights"),
     ("attribute",),
+    ("coverage",),
     ("tally",),
     ("accounts",),
     ("process_book",),
     ("ledger",),
     ("loop",),
+    ("files",),
+    ("state",),
+    ("keeper",),
     ("metrics",),
     ("dialects",),
     ("outputs",),
     ("views",),
-    ("parse", "logs"),
+    ("parse", "logs", "setting"),
+    ("setting_names",),
     ("config",),
     ("verify_options",),
     ("service",),
@@ -38,7 +44,7 @@ LINE = (
 PLACE = {name: place for place, names in enumerate(LINE) for name in names}
 CORE = (
     *("model", "lanes", "collect", "meter", "apportion", "idle", "intensity", "weights", "attribute"),
-    *("tally", "accounts", "process_book", "ledger", "loop", "metrics"),
+    *("coverage", "tally", "accounts", "process_book", "ledger", "loop", "metrics"),
 )
 
 

@@ -1,16 +1,15 @@
 """A real Prometheus scrapes the real command: what its queries see of GPUs that work, hang and get lost."""
 
-import json
-import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
-from tests.daemon import Child, Daemon, Server, parse
+from tests.daemon import Child, Daemon, parse
 from tests.fakes.nvml import FakeNvml
+from tests.prometheus import Prometheus
 
 PACE = ("--interval", "1s", "--tick", "500ms")
 WATTS = (100, 200, 300, 400)
@@ -28,61 +27,6 @@ READINGS = tuple(
         "processes",
     )
 )
-
-CONFIG = """\
-global:
-  scrape_interval: 1s
-scrape_configs:
-"""
-JOB = """\
-  - job_name: {job}
-    honor_labels: true
-    static_configs:
-      - targets: ["127.0.0.1:{port}"]
-        labels: {{namespace: monitoring, pod: gputally-x7, container: gputally}}
-"""
-Series = list[tuple[dict[str, str], float]]
-
-
-class Prometheus(Server):
-    """A Prometheus that scrapes these daemons every second, each as a job of its name."""
-
-    listening = r'"Listening on".* address=127\.0\.0\.1:(\d+)'
-
-    def __init__(self, executable: str, folder: Path, jobs: dict[str, Daemon]) -> None:
-        config = folder / "prometheus.yml"
-        config.write_text(CONFIG + "".join(JOB.format(job=job, port=d.port) for job, d in jobs.items()))
-        super().__init__(
-            [
-                executable,
-                f"--config.file={config}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                "--web.listen-address=127.0.0.1:0",
-            ]
-        )
-
-    def api(self, path: str, **parameters: str) -> Any:
-        """The data of one answer of the HTTP API."""
-        answer = json.loads(self.get(f"/api/v1/{path}?{urllib.parse.urlencode(parameters)}").body)
-        assert answer["status"] == "success", answer
-        return answer["data"]
-
-    def query(self, expression: str) -> Series:
-        """An instant vector, now."""
-        found = self.api("query", query=expression)["result"]
-        return [(series["metric"], float(series["value"][1])) for series in found]
-
-    def values(self, expression: str) -> list[float]:
-        """Only the numbers of an instant vector, in order."""
-        return sorted(value for _, value in self.query(expression))
-
-    def wait_for(self, expression: str, predicate: Callable[[Series], object]) -> Series:
-        """The first answer to a query of which the predicate is true."""
-        return self.until(lambda: (found,) if predicate(found := self.query(expression)) else None)[0]
-
-    def wait_until(self, expression: str, *values: float) -> None:
-        """Return once a query yields these numbers."""
-        self.wait_for(expression, lambda found: sorted(value for _, value in found) == sorted(values))
 
 
 class Scene(NamedTuple):
@@ -110,7 +54,6 @@ def scene(prometheus: str, nvml_library: Path, tmp_path_factory: pytest.TempPath
         }
         folder = tmp_path_factory.mktemp("prometheus")
         server = stack.enter_context(Prometheus(prometheus, folder, daemons))
-        server.until(lambda: server.get("/-/ready").status == 200)
         server.wait_for("gputally_gpu_up", lambda found: {s["job"] for s, _ in found} == daemons.keys())
         yield Scene(server, fake, daemons)
 

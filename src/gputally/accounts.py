@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from gputally.model import Owner
+from gputally.model import Owner, ProcessKey
 from gputally.tally import NamespaceUse
 
 REASONS = (
@@ -87,7 +87,9 @@ class GpuAccount:
 
 
 @dataclass
-class _Total:
+class Total:
+    """What a namespace used of one GPU."""
+
     posted_at: float
     amounts: Amounts = field(default_factory=Amounts)
 
@@ -96,16 +98,17 @@ class Namespaces:
     """Totals that outlive workloads: the auditor's series, bounded in number."""
 
     def __init__(self) -> None:
-        self._used: dict[tuple[str, str, str], _Total] = {}
+        self.totals: dict[tuple[str, str, str], Total] = {}
+        """(kind, namespace, GPU) -> what was used."""
         self.folded = 0
 
     def post(self, owner: Owner, uuid: str, amounts: Amounts, now: float) -> None:
         """Add to the namespace's total on that GPU."""
         key = (owner.kind, owner.namespace, uuid)
-        total = self._used.get(key)
+        total = self.totals.get(key)
         if total is None:
-            total = self._used[key] = _Total(now)
-            if len(self._used) > MOST_NAMESPACES:
+            total = self.totals[key] = Total(now)
+            if len(self.totals) > MOST_NAMESPACES:
                 self._fold()
         total.amounts.add(amounts)
         total.posted_at = now
@@ -114,14 +117,37 @@ class Namespaces:
         """One row per namespace and GPU that is there."""
         return tuple(
             NamespaceUse(kind, namespace, indexes[uuid], uuid, used.energy_uj, used.idle_uj, used.busy_us)
-            for (kind, namespace, uuid), total in self._used.items()
+            for (kind, namespace, uuid), total in self.totals.items()
             if uuid in indexes and (used := total.amounts)
         )
 
     def _fold(self) -> None:
         """Lay the one that has been quiet longest to the others of its GPU."""
-        _, key = min((total.posted_at, key) for key, total in self._used.items() if key[1] != OTHER)
-        total = self._used.pop(key)
-        others = self._used.setdefault((OTHER, OTHER, key[2]), _Total(total.posted_at))
+        _, key = min((total.posted_at, key) for key, total in self.totals.items() if key[1] != OTHER)
+        total = self.totals.pop(key)
+        others = self.totals.setdefault((OTHER, OTHER, key[2]), Total(total.posted_at))
         others.amounts.add(total.amounts)
         self.folded += 1
+
+
+@dataclass
+class Books:
+    """All accounts together: what a restart must not lose."""
+
+    gpus: dict[str, GpuAccount] = field(default_factory=dict)
+    work: dict[Place, Account] = field(default_factory=dict)
+    pending: dict[tuple[ProcessKey, str, str], Held] = field(default_factory=dict)
+    namespaces: Namespaces = field(default_factory=Namespaces)
+    samples_dropped: Counter[str] = field(default_factory=Counter)
+    series_dropped: Counter[str] = field(default_factory=Counter)
+    nvml_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def waiting_uj(self) -> Counter[str]:
+        """Energy of each GPU that waits for a name, or for its series to be seen."""
+        waiting: Counter[str] = Counter()
+        for (_, uuid, _), held in self.pending.items():
+            waiting[uuid] += held.amounts.all_uj
+        for (_, uuid, _), account in self.work.items():
+            if account.held is not None:
+                waiting[uuid] += account.held.amounts.all_uj
+        return waiting

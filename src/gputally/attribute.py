@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from gputally import idle, intensity, meter
@@ -36,6 +36,8 @@ class GpuMemory:
     floor: Floor = Floor()
     intensity: Intensity = Intensity()
     owed: Mapping[Seat | None, float] = field(default_factory=dict)
+    resumed: bool = False
+    """It is of an exporter that ran before this one: what was used since, nobody watched."""
 
 
 Memory = Mapping[str, GpuMemory]
@@ -101,6 +103,10 @@ def attribute(now: Snapshot, memory: Memory, rules: Rules = Rules()) -> tuple[Sh
         if known is None:
             after[device.uuid] = GpuMemory(meter.start(device))
             gpus.append(_nothing(device, after[device.uuid], rules))
+            continue
+        if known.resumed:
+            share, after[device.uuid] = _resume(device, known, rules)
+            gpus.append(share)
             continue
         tick = _Tick(device, now, known, rules)
         after[device.uuid] = tick.after
@@ -256,6 +262,17 @@ def _idle_watts(floor: Floor, rules: Rules) -> tuple[float | None, str]:
     if rules.idle_watts is not None:
         return rules.idle_watts, "configured"
     return (floor.watts, "learned") if floor.watts is not None else (None, "unknown")
+
+
+def _resume(device: Device, known: GpuMemory, rules: Rules) -> tuple[GpuShare, GpuMemory]:
+    """The first reading after a restart: what was used in between is nobody's, if the counter ran on."""
+    began = meter.start(device)
+    before = replace(known.meter, epoch=began.epoch, partitioned=began.partitioned, moved_at=began.read_at)
+    used = Used() if before.integrating else meter.read(device, before)[0]
+    watts, source = _idle_watts(known.floor, rules)
+    unwatched = {"exporter_down": used.energy_uj} if used.energy_uj else {}
+    share = GpuShare(device.uuid, used, 0, unwatched, idle_watts=watts, idle_source=source)
+    return share, replace(known, meter=began, resumed=False)
 
 
 def _nothing(device: Device, memory: GpuMemory, rules: Rules) -> GpuShare:

@@ -12,13 +12,18 @@ from pathlib import Path
 from typing import NoReturn
 
 from gputally import __version__, logs, service
-from gputally.config import SETTINGS, Config, Setting, Wrong, configure, unknown_variables
+from gputally.config import SETTINGS, Config, Wrong, configure, unknown_variables
+from gputally.files import Unsafe
 from gputally.machine.recorded import BadRecording
 from gputally.outputs.http import BindError
+from gputally.setting import Setting
 
 log = logging.getLogger(__name__)
 
-OK, NOTHING_ANSWERS, USAGE, CANNOT_LISTEN, CANNOT_WRITE = 0, 1, 2, 71, 73
+OK, NOTHING_ANSWERS, USAGE, CANNOT_LISTEN, CANNOT_WRITE, RESTART = 0, 1, 2, 71, 73, 78
+
+MOST_CGROUP = 2**20
+TAKES = {"record": "DIR ", "explain": "PID|--cgroup FILE "}
 
 ABOUT = """\
 gputally says who uses each GPU, how much, and for how many joules.
@@ -26,6 +31,8 @@ gputally says who uses each GPU, how much, and for how many joules.
 commands:
   serve          collect and answer Prometheus on the listen address, until SIGTERM
   show           print one collection, as a scrape would get it
+  explain PID    say step by step how a process on a GPU was traced, or what would help;
+                 --cgroup FILE reads a saved /proc/PID/cgroup instead (- for standard input)
   record DIR     save what this machine answers into a new folder, for a bug report or a test
   verify         ask a Prometheus, and the cluster where kubectl is set up, whether every GPU node
                  is counted, fresh, attributed and adding up
@@ -54,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         for name in unknown_variables(os.environ):
             log.warning("%s is no setting of gputally and has no effect; `gputally %s --help`", name, command)
         code = COMMANDS[command](config, options)
-    except (Wrong, BadRecording) as error:
+    except (Wrong, BadRecording, Unsafe) as error:
         _fail(str(error))
     except BindError as error:
         _fail(str(error), CANNOT_LISTEN)
@@ -62,8 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _serve(config: Config, _: argparse.Namespace) -> int:
-    asyncio.run(service.serve(config))
-    return OK
+    return OK if asyncio.run(service.serve(config)) else RESTART
 
 
 def _show(config: Config, _: argparse.Namespace) -> int:
@@ -92,9 +98,26 @@ def _verify(_: Config, options: argparse.Namespace) -> int:
     return exit_code(findings)
 
 
+def _explain(config: Config, options: argparse.Namespace) -> int:
+    if (options.pid is None) == (options.cgroup is None):
+        _fail("explain needs either the number of a process or --cgroup FILE; see gputally explain --help")
+    if options.cgroup is None:
+        return OK if asyncio.run(service.explain(config, options.pid)) else NOTHING_ANSWERS
+    try:
+        if options.cgroup == "-":
+            service.explain_cgroup(sys.stdin.buffer.read(MOST_CGROUP))
+        else:
+            with open(options.cgroup, "rb") as file:
+                service.explain_cgroup(file.read(MOST_CGROUP))
+    except OSError as error:
+        _fail(f"cannot read {options.cgroup}: {error.strerror}")
+    return OK
+
+
 COMMANDS: dict[str, Callable[[Config, argparse.Namespace], int]] = {
     "serve": _serve,
     "show": _show,
+    "explain": _explain,
     "record": _record,
     "verify": _verify,
 }
@@ -109,12 +132,15 @@ class _Parser(argparse.ArgumentParser):
 def _parser(command: str) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=f"gputally {command}",
-        usage=f"gputally {command} {'DIR ' if command == 'record' else ''}[SETTINGS]",
+        usage=f"gputally {command} {TAKES.get(command, '')}[SETTINGS]",
         allow_abbrev=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=100),
     )
     if command == "record":
         parser.add_argument("folder", metavar="DIR", help="the folder to make")
+    if command == "explain":
+        parser.add_argument("pid", metavar="PID", nargs="?", type=_pid, help="the process, by its number")
+        parser.add_argument("--cgroup", metavar="FILE", help="a saved /proc/PID/cgroup; - for standard input")
     for setting in _settings(command):
         default = f" (default {setting.default})" if setting.default else ""
         parser.add_argument(
@@ -134,6 +160,12 @@ def _settings(command: str) -> Sequence[Setting]:
     from gputally.verify_options import VERIFY_OPTIONS
 
     return VERIFY_OPTIONS
+
+
+def _pid(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:10]) < 2**31 and len(text) <= 10):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of a process")
+    return int(text)
 
 
 def _fail(message: str, code: int = USAGE) -> NoReturn:

@@ -3,46 +3,64 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from gputally.machine import Machine
 from gputally.model import (
+    PENDING,
     Device,
     Health,
     Losses,
+    Namespaces,
     Owner,
     Pace,
     Process,
-    ProcessKey,
     Reading,
     Snapshot,
     State,
     Unreadable,
 )
-from gputally.owners import OWNERS, Resolver, resolve
+from gputally.owners import OWNERS, Resolver, steps
+from gputally.owners.census import Census, Roll, pids
+from gputally.owners.host_pid import FIX, host_pid
+from gputally.owners.outside import Outside
 from gputally.sources import Source
 
 log = logging.getLogger(__name__)
 
-DEPARTED_FOR = 30.0
-"""Seconds for which a process that ended can still be named by a late sample."""
+Watcher = Callable[[Sequence[Device]], None]
+"""A resolver that wants to see the GPUs before it is asked whose their processes are."""
 
 
 class Collector:
-    """Asks everyone, and remembers which processes it has already seen."""
+    """Asks everyone, and remembers how they were."""
 
     def __init__(
-        self, machine: Machine, sources: Sequence[Source], resolvers: Sequence[Resolver] = OWNERS
+        self,
+        machine: Machine,
+        sources: Sequence[Source],
+        resolvers: Sequence[Resolver] = OWNERS,
+        watchers: Sequence[Watcher] = (),
+        outside: Outside | None = None,
     ) -> None:
         self._machine = machine
         self._sources = sources
-        self._resolvers = resolvers
+        self._outside = Outside() if outside is None else outside
+        self._resolvers = (*resolvers, self._outside)
+        self._watchers = watchers
+        self._census = Census(machine, self._resolvers)
         self._health: dict[str, Health] = {}
-        self._known: dict[int, Process] = {}
-        self._owners: dict[ProcessKey, Owner] = {}
         self._states: dict[str, State] = {}
-        self._departed: dict[ProcessKey, tuple[Process, float]] = {}
+        self._namespaces: Namespaces | None = None
+        self._mode: str | None = None
+
+    async def start(self, *, once: bool = False) -> None:
+        """Begin to ask those outside who name owners; `once` = ask them now, and never again."""
+        if once:
+            await self._outside.refresh()
+        else:
+            self._outside.start()
 
     async def collect(self, pace: Pace) -> Snapshot:
         """The node as it is now."""
@@ -50,21 +68,37 @@ class Collector:
         now = self._machine.clock.monotonic()
         devices = tuple(device for reading in readings for device in reading.devices)
         self._log_states(devices)
-        processes = self._processes(devices, now)
+        mode, roll = self._roll(devices, now, pace)
+        if mode == "no":
+            devices = tuple(map(_without_processes, devices))
+        if any(owner is PENDING for owner in roll.owners.values()):
+            self._outside.hurry()
+        if pace is Pace.INTERVAL:
+            self._outside.look(devices, roll.processes, roll.owners)
         return Snapshot(
             monotonic=now,
             time=self._machine.clock.time(),
             devices=devices,
-            processes=processes,
-            owners={p.key: self._owners[p.key] for p in processes.values()},
-            health=tuple(self._health.values()),
+            processes=roll.processes,
+            owners=roll.owners,
+            details=self._outside.details,
+            grants=self._outside.grants,
+            host_pid=mode,
+            process_results=roll.results,
+            health=(*self._health.values(), *self._outside.health()),
             stuck={lane: stuck for reading in readings for lane, stuck in reading.stuck.items()},
-            losses=Losses.sum(reading.losses for reading in readings),
+            losses=Losses.sum([*(reading.losses for reading in readings), self._outside.losses()]),
+            calls={call: time for reading in readings for call, time in reading.calls.items()},
             self_usage=self._machine.self_usage() if pace is Pace.INTERVAL else Snapshot.self_usage,
         )
 
+    def steps(self, process: Process) -> Iterator[tuple[str, Owner]]:
+        """How the resolvers come to its owner, one after the other."""
+        return steps(self._resolvers, process)
+
     async def close(self) -> None:
-        """Let go of the hardware."""
+        """Ask nobody any more, and let go of the hardware."""
+        await self._outside.stop()
         for source in self._sources:
             await source.close()
         self._machine.close()
@@ -74,7 +108,7 @@ class Collector:
         try:
             reading = await source.read(pace)
         except Unreadable as error:
-            self._note(Health(source.name, up=False, reason=str(error)), began)
+            self._note(Health(source.name, up=False, reason=str(error), code=error.code), began)
             return Reading()
         self._note(Health(source.name, up=True), began)
         return reading
@@ -102,28 +136,24 @@ class Collector:
                 )
             self._states[device.uuid] = device.state
 
-    def _processes(self, devices: Sequence[Device], now: float) -> dict[int, Process]:
-        """Living processes that a GPU names, each read once, and for a while those that just went."""
-        for key in self._machine.ended():
-            self._depart(key, now)
-        named = {h.pid for d in devices for h in d.holders or ()}
-        named |= {a.pid for d in devices for a in d.activities or ()}
-        for pid in sorted(named - self._known.keys()):
-            process = self._machine.process(pid)
-            if process is not None:
-                self._known[pid] = process
-                self._owners[process.key] = resolve(self._resolvers, process)
-        self._forget(now)
-        departed = {p.key.pid: p for p, _ in self._departed.values() if p.key.pid in named}
-        return departed | {pid: p for pid, p in self._known.items() if pid in named}
+    def _roll(self, devices: Sequence[Device], now: float, pace: Pace) -> tuple[str | None, Roll]:
+        """Everyone on the GPUs, and whether that is everyone; in the wrong namespace nobody is."""
+        if self._namespaces is None:
+            self._namespaces = self._machine.namespaces()
+        driver = next((d.info.driver_version for d in devices if d.info.driver_version), None)
+        mode = host_pid(self._namespaces, driver, all_resolve=True)
+        for look in self._watchers:
+            look(devices)
+        roll = Roll() if mode == "no" else self._census.take(devices, now, pace)
+        if mode == "nested":
+            mode = host_pid(self._namespaces, driver, all_resolve=not roll.lost)
+        if mode == "no":
+            roll = Roll(results={"no_host_pid": len(pids(devices))})
+            if devices and self._mode != mode:
+                log.warning("%s", FIX)
+        self._mode = mode if devices else self._mode
+        return mode, roll
 
-    def _depart(self, key: ProcessKey, now: float) -> None:
-        process = self._known.get(key.pid)
-        if process is not None and process.key == key:
-            del self._known[key.pid]
-            self._departed[key] = (process, now)
 
-    def _forget(self, now: float) -> None:
-        for key in [k for k, (_, at) in self._departed.items() if now - at > DEPARTED_FOR]:
-            del self._departed[key]
-            del self._owners[key]
+def _without_processes(device: Device) -> Device:
+    return replace(device, holders=None, activities=None, activity_seconds=None)

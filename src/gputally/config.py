@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from gputally.dialects import DIALECTS
 from gputally.machine.simulation.samplers import Sampler
 from gputally.parse import (
+    absolute,
     address,
     count,
     dialects,
@@ -23,6 +23,8 @@ from gputally.parse import (
     watts,
     within,
 )
+from gputally.setting import Setting
+from gputally.setting_names import NAMING
 
 
 class Wrong(Exception):
@@ -37,19 +39,40 @@ class Config:
     interval: float
     tick: float
     retention: float
+    state_directory: str | None
     energy_idle_policy: str
     energy_idle_watts: float | None
     energy_intensity: str
     gpus: tuple[str, ...]
     nvml_library: str | None
     nvml_deadline: float
+    nvml_grace: float
+    nvml_yield: float
+    nvml_pcie_throughput: bool
     proc_root: str | None
     simulated_seed: int
     simulated_sampler: Sampler
     dialect: tuple[str, ...]
+    docker_root: str
+    hpc_job_mapping_dir: str | None
     process_metrics: bool
     process_metrics_min_age: float
     process_metrics_top: int
+    kubernetes: str
+    kubernetes_api: str
+    kubernetes_token_file: str | None
+    kubernetes_ca_file: str | None
+    kubernetes_node: str
+    kubernetes_logs: str
+    kubernetes_pod_labels: tuple[str, ...]
+    kubernetes_pod_annotations: tuple[str, ...]
+    kubelet_root: str | None
+    kubelet_podresources_socket: str | None
+    kubelet_url: str
+    kubelet_insecure: bool
+    cri_socket: str | None
+    docker_socket: str | None
+    podman_socket: str | None
     web_listen_address: str
     web_telemetry_path: str
     log_level: str
@@ -59,27 +82,6 @@ class Config:
     def max_age(self) -> float:
         """How old a gauge may be before it is withdrawn."""
         return min(3 * self.interval, 60.0)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One setting."""
-
-    flag: str
-    default: str
-    read: Callable[[str], Any]
-    shape: str
-    help: str
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that sets it."""
-        return "GPUTALLY_" + re.sub("[.-]", "_", self.flag).upper()
-
-    @property
-    def name(self) -> str:
-        """Its attribute of Config."""
-        return re.sub("[.-]", "_", self.flag)
 
 
 SETTINGS = (
@@ -104,6 +106,13 @@ SETTINGS = (
         within(0, 86_400),
         "DURATION",
         "How long the totals of a workload that ended are still shown.",
+    ),
+    Setting(
+        "state.directory",
+        "",
+        path,
+        "DIR",
+        "A folder of ours alone, in which totals survive a restart; empty to begin anew each time.",
     ),
     Setting(
         "energy.idle-policy",
@@ -138,6 +147,28 @@ SETTINGS = (
         "How long a GPU may take to answer before it counts as hung.",
     ),
     Setting(
+        "nvml.grace",
+        "1m",
+        within(0, 86_400),
+        "DURATION",
+        "How long to go on when only a restart can bring the GPUs back (the driver was replaced under its"
+        " library, or our access was taken away) before ending with code 78; 0s to go on for ever.",
+    ),
+    Setting(
+        "nvml.yield",
+        "10m",
+        within(1, 86_400),
+        "DURATION",
+        "How long all GPUs are let go of at SIGUSR2, so that they can be reset; a second SIGUSR2 ends it.",
+    ),
+    Setting(
+        "nvml.pcie-throughput",
+        "off",
+        switch,
+        "on|off",
+        "PCIe traffic of the moment too, which costs 40 ms per GPU and interval.",
+    ),
+    Setting(
         "proc.root",
         "",
         path,
@@ -166,6 +197,20 @@ SETTINGS = (
         f"Metric names on the telemetry path, with commas between: {', '.join(DIALECTS)}.",
     ),
     Setting(
+        "docker.root",
+        "/var/lib/docker",
+        absolute,
+        "DIR",
+        "Where Docker keeps its files: container names are read there if it can be read.",
+    ),
+    Setting(
+        "hpc-job-mapping-dir",
+        "",
+        path,
+        "DIR",
+        "Folder with a file per GPU that names the job on it, as a prolog writes for dcgm-exporter.",
+    ),
+    Setting(
         "process-metrics",
         "off",
         switch,
@@ -186,6 +231,7 @@ SETTINGS = (
         "N",
         "How many processes of a GPU get series of their own, those with most memory first.",
     ),
+    *NAMING,
     Setting("web.listen-address", ":10400", address, "HOST:PORT", "Where to listen for scrapes."),
     Setting("web.telemetry-path", "/metrics", url_path, "PATH", "Path of the metrics."),
     Setting(

@@ -10,10 +10,10 @@ what the solution leaves unexplained: that much of the noise that whole samples 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from operator import mul
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Consumer: TypeAlias = Hashable
 Vector = Sequence[float]
@@ -79,6 +79,26 @@ def learn(before: Intensity, busy: Mapping[Consumer, float], energy: float, seco
     return filled if filled._seconds < BLOCK else _close(filled)
 
 
+def freeze(known: Intensity, kind: type) -> dict[str, Any]:
+    """What was learned of consumers of one kind, as plain data; others mean nothing after a restart."""
+    sums = _keep(known._sums, [n for n, name in enumerate(known._sums.names) if isinstance(name, kind)], [])
+    return {
+        **asdict(sums),
+        "watts": [known.watts.get(name, known.mean_watts) for name in sums.names],
+        "mean_watts": known.mean_watts,
+        "trust": known.trust,
+        "noise": known.noise,
+    }
+
+
+def thaw(frozen: Mapping[str, Any], name: Callable[[Any], Consumer]) -> Intensity:
+    """What `freeze` made of it."""
+    names = tuple(name(parts) for parts in frozen["names"])
+    parts = {key: frozen[key] for key in ("products", "noises", "energies", "squared", "blocks")}
+    watts = dict(zip(names, frozen["watts"], strict=True))
+    return Intensity(watts, frozen["mean_watts"], frozen["trust"], frozen["noise"], _Sums(names, **parts))
+
+
 def _close(full: Intensity) -> Intensity:
     """Turn a full block into an equation, and solve anew."""
     sums = _add_block(_make_room(full._sums, full._busy), full)
@@ -101,18 +121,20 @@ def _make_room(sums: _Sums, busy: Mapping[Consumer, float]) -> _Sums:
     new = [name for name in busy if name not in sums.names][: MOST_CONSUMERS - len(known)]
     if not new and len(known) == len(sums.names):
         return sums
+    return _keep(sums, stay, new)
 
+
+def _keep(sums: _Sums, stay: Sequence[int], new: Sequence[Consumer]) -> _Sums:
     def fit(matrix: Matrix) -> Matrix:
         kept = [[matrix[a][b] for b in stay] + [0.0] * len(new) for a in stay]
-        return kept + [[0.0] * (len(known) + len(new)) for _ in new]
+        return kept + [[0.0] * (len(stay) + len(new)) for _ in new]
 
-    energies = [sums.energies[n] for n in stay] + [0.0] * len(new)
     return replace(
         sums,
-        names=(*known, *new),
+        names=(*(sums.names[n] for n in stay), *new),
         products=fit(sums.products),
         noises=fit(sums.noises),
-        energies=energies,
+        energies=[sums.energies[n] for n in stay] + [0.0] * len(new),
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from gputally.accounts import Account, Amounts, GpuAccount, Held, Namespaces, Place
+from gputally.accounts import Account, Amounts, Books, GpuAccount, Held, Place
 from gputally.attribute import GpuShare, Memory, ProcessShare, Rules, attribute
-from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Holder, Owner, ProcessKey, Snapshot, State
+from gputally.coverage import coverage
+from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Holder, Owner, Snapshot, State
 from gputally.process_book import ProcessBook, ProcessRules
 from gputally.tally import Gpu, Tally, Workload
 
@@ -29,29 +29,27 @@ class Ledger:
         rules: Rules | None = None,
         processes: ProcessRules | None = None,
         scraped: bool = False,
+        books: Books | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self._machine = machine
         self._retention = retention
         self._max_age = max_age
         self._rules = rules or Rules()
         self._scraped = scraped
-        self._memory: Memory = {}
-        self._gpus: dict[str, GpuAccount] = {}
-        self._work: dict[Place, Account] = {}
-        self._pending: dict[tuple[ProcessKey, str, str], Held] = {}
-        self._namespaces = Namespaces()
+        self.books = books or Books()
+        self.memory: Memory = memory or {}
+        self._gpus, self._work = self.books.gpus, self.books.work
+        self._pending, self._namespaces = self.books.pending, self.books.namespaces
         self._met: dict[str, tuple[Holder, ...] | None] = {}
         self._book = ProcessBook(processes) if processes is not None else None
-        self._samples_dropped: Counter[str] = Counter()
-        self._series_dropped: Counter[str] = Counter()
-        self._nvml_errors: Counter[tuple[str, str]] = Counter()
         self.faults = 0
 
     def post(self, snapshot: Snapshot) -> None:
         """Add what this tick brought."""
-        shares, self._memory = attribute(snapshot, self._memory, self._rules)
-        self._samples_dropped.update(snapshot.losses.samples)
-        self._nvml_errors.update(snapshot.losses.nvml_errors)
+        shares, self.memory = attribute(snapshot, self.memory, self._rules)
+        self.books.samples_dropped.update(snapshot.losses.samples)
+        self.books.nvml_errors.update(snapshot.losses.nvml_errors)
         self._meet(snapshot)
         for gpu in shares.gpus:
             self._post_gpu(gpu)
@@ -72,11 +70,11 @@ class Ledger:
     def count_dropped(self, reason: str, series: int) -> None:
         """Series that an output could not show."""
         if series:
-            self._series_dropped[reason] += series
+            self.books.series_dropped[reason] += series
 
     def tally(self, snapshot: Snapshot) -> Tally:
         """The totals as they are with this snapshot; averages run from the Tally before."""
-        waiting = self._waiting()
+        waiting = self.books.waiting_uj()
         gpus = tuple(self._gpu(device, snapshot, waiting[device.uuid]) for device in snapshot.devices)
         fresh = {gpu.device.uuid: gpu.device for gpu in gpus if gpu.fresh}
         indexes = {device.uuid: device.index for device in snapshot.devices}
@@ -87,10 +85,10 @@ class Ledger:
             workloads=self._workloads(snapshot, fresh, indexes),
             namespaces=self._namespaces.rows(indexes),
             processes=self._book.rows(snapshot, fresh) if self._book is not None else (),
-            process_results=_results(snapshot),
-            samples_dropped=dict(self._samples_dropped),
-            series_dropped={**self._series_dropped, "namespaces": self._namespaces.folded},
-            nvml_errors=dict(self._nvml_errors),
+            process_results=snapshot.process_results,
+            samples_dropped=dict(self.books.samples_dropped),
+            series_dropped={**self.books.series_dropped, "namespaces": self._namespaces.folded},
+            nvml_errors=dict(self.books.nvml_errors),
             faults=self.faults,
         )
         self._turn_page(snapshot.monotonic, fresh)
@@ -113,14 +111,14 @@ class Ledger:
             account = self._work[place] = Account(now, held=Held(now) if self._scraped else None)
             self._namespaces.post(place[0], place[1], Amounts(), now)
         if account is None:
-            self._series_dropped["workloads"] += 1
+            self.books.series_dropped["workloads"] += 1
             return None
         account.seen_at = now
         return account
 
     def _post_gpu(self, share: GpuShare) -> None:
         account = self._gpus.setdefault(share.uuid, GpuAccount())
-        used, mark = share.used, self._memory[share.uuid].meter
+        used, mark = share.used, self.memory[share.uuid].meter
         if mark.energy_uj is not None or used.energy_uj or account.energy_uj is not None:
             account.energy_uj = (account.energy_uj or 0) + used.energy_uj
         account.idle_uj += share.idle_uj
@@ -181,9 +179,10 @@ class Ledger:
     def _gpu(self, device: Device, snapshot: Snapshot, pending_uj: int) -> Gpu:
         account = self._gpus.get(device.uuid, GpuAccount())
         age = None if device.gauges_at is None else snapshot.monotonic - device.gauges_at
+        fresh = device.state is State.OK and age is not None and age <= self._max_age
         return Gpu(
             device,
-            fresh=device.state is State.OK and age is not None and age <= self._max_age,
+            fresh=fresh,
             energy_uj=account.energy_uj,
             idle_uj=account.idle_uj,
             unattributed_uj=dict(account.unattributed_uj),
@@ -194,17 +193,8 @@ class Ledger:
             idle_watts=account.idle_watts,
             idle_source=account.idle_source,
             trust=account.trust,
+            coverage_ratio=coverage(device, snapshot) if fresh else None,
         )
-
-    def _waiting(self) -> Counter[str]:
-        """Energy of each GPU that waits for a name, or for its series to be seen."""
-        waiting: Counter[str] = Counter()
-        for (_, uuid, _), held in self._pending.items():
-            waiting[uuid] += held.amounts.all_uj
-        for (_, uuid, _), account in self._work.items():
-            if account.held is not None:
-                waiting[uuid] += account.held.amounts.all_uj
-        return waiting
 
     def _workloads(
         self, snapshot: Snapshot, fresh: dict[str, Device], indexes: dict[str, int]
@@ -282,9 +272,3 @@ def _present(snapshot: Snapshot, fresh: dict[str, Device]) -> dict[Place, dict[i
             place = (_owner(snapshot, holder.pid), uuid, holder.mig)
             found.setdefault(place, {})[holder.pid] = holder.memory_used_bytes
     return found
-
-
-def _results(snapshot: Snapshot) -> dict[str, int]:
-    pids = {pid for device in snapshot.devices for pid, _ in _places(device)}
-    hidden = sum(pid not in snapshot.processes for pid in pids)
-    return {"host": len(pids) - hidden, "hidden": hidden}

@@ -19,8 +19,9 @@ log = logging.getLogger(__name__)
 class Outlet(Protocol):
     """Where Tallies go."""
 
-    served: bool
-    """Whether somebody has read the newest Tally."""
+    @property
+    def served(self) -> bool:
+        """Whether somebody has read the newest Tally."""
 
     def publish(self, tally: Tally) -> int:
         """Show this Tally from now on; tells how many series had to be left out."""

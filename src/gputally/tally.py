@@ -28,6 +28,8 @@ class Gpu:
     idle_source: str = "unknown"
     trust: float | None = None
     """How far the learned cost of a busy second is believed, 0 to 1."""
+    coverage_ratio: float | None = None
+    """Part of its use that could be traced to somebody."""
 
 
 class NamespaceUse(NamedTuple):

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gputally.config import Setting, Wrong
+from gputally.config import Wrong
 from gputally.parse import one_of, path, within
+from gputally.setting import Setting
 from gputally.views.verify import SELECTOR, Request
 
 

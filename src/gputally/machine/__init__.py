@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gputally.model import Process, ProcessKey, SelfUsage
+from gputally.model import Namespaces, Process, ProcessKey, SelfUsage
 
 Gpu = str | int | None
 """Whom an NVML call asks: a GPU by uuid, by index (only to learn its uuid), or the system."""
@@ -22,6 +23,20 @@ class Clock(Protocol):
 
     async def until(self, monotonic: float) -> None:
         """Wait until that moment; a moment that has passed is no wait."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a web server is to be approached; files are read anew for every request."""
+
+    socket: str = ""
+    """A unix socket to speak HTTP over, in place of the URL's host."""
+    token_file: str = ""
+    ca_file: str = ""
+    verify: bool = True
+
+
+OPEN = Access()
 
 
 class Machine(Protocol):
@@ -41,8 +56,38 @@ class Machine(Protocol):
     def process(self, pid: int) -> Process | None:
         """What the kernel says of a process, which is watched from now on; None if it is not there."""
 
+    def exists(self, pid: int) -> bool:
+        """Whether there is such a process, though it may be hidden from us."""
+
+    def namespaces(self) -> Namespaces | None:
+        """Where this program stands among the kernel's namespaces; None where that cannot be told."""
+
+    def file(self, path: str) -> bytes | None:
+        """A small file, /proc included; None if it is not there, not for us, no file or too large."""
+
     def ended(self) -> Sequence[ProcessKey]:
         """Watched processes that went since the question before."""
+
+    async def rpc(self, socket: str, method: str, request: bytes) -> bytes:
+        """Answer one gRPC call on a unix socket, or raise Unreadable with gRPC's status."""
+
+    def stream(self, socket: str, method: str, request: bytes) -> AsyncIterator[bytes]:
+        """The messages of a gRPC stream, as they come."""
+
+    async def get(self, url: str, access: Access = OPEN) -> bytes:
+        """The body of a web page, or Unreadable with the HTTP status."""
+
+    def lines(self, url: str, access: Access = OPEN) -> AsyncIterator[bytes]:
+        """The lines of a web page that does not end, as they come."""
+
+    def folder(self, path: str) -> Mapping[str, str]:
+        """Names in a folder, each with where it points to if it is a symbolic link, else empty."""
+
+    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+        """Command-line flags, only those wanted, of the first process that runs one of these commands."""
+
+    def variable(self, name: str) -> str:
+        """An environment variable of this program; empty where there is none."""
 
     def self_usage(self) -> SelfUsage:
         """What this program itself uses."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any
 
-from gputally.machine import Gpu
+from gputally.machine import OPEN, Access, Gpu, files, web
 from gputally.machine.clocks import RealClock
 from gputally.machine.nvml import LocalNvml
-from gputally.machine.processes import LocalProcesses
-from gputally.model import Process, ProcessKey, SelfUsage
+from gputally.machine.processes import LocalProcesses, exists, read_file
+from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
+
+MOST_FILE = 2**20
 
 
 class LocalMachine:
@@ -22,6 +24,7 @@ class LocalMachine:
     def __init__(self, nvml_library: str | None = None, proc_root: str = "/proc") -> None:
         self.clock = RealClock()
         self._nvml = LocalNvml(nvml_library)
+        self._proc_root = proc_root
         self._processes = LocalProcesses(proc_root)
 
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
@@ -32,9 +35,57 @@ class LocalMachine:
         """Ask the kernel."""
         return self._processes.read(pid)
 
+    def exists(self, pid: int) -> bool:
+        """Ask the kernel without /proc."""
+        return exists(pid)
+
+    def namespaces(self) -> Namespaces | None:
+        """Ask the kernel."""
+        return self._processes.namespaces()
+
+    def file(self, path: str) -> bytes | None:
+        """Read it; what is under /proc from the /proc we were given."""
+        if path.startswith("/proc/"):
+            return read_file(self._proc_root + path.removeprefix("/proc"))
+        return read_file(path, MOST_FILE)
+
     def ended(self) -> Sequence[ProcessKey]:
         """Ask the kernel who went."""
         return self._processes.ended()
+
+    async def rpc(self, socket: str, method: str, request: bytes) -> bytes:
+        """Ask a gRPC server."""
+        if not files.is_there(socket):
+            raise Unreadable(f"{socket}: not there, or not for us to see")
+        from gputally.machine import grpc  # 2.4 MiB that a host without Kubernetes need not carry
+
+        return await grpc.call(socket, method, request)
+
+    def stream(self, socket: str, method: str, request: bytes) -> AsyncIterator[bytes]:
+        """Follow a gRPC stream."""
+        from gputally.machine import grpc
+
+        return grpc.messages(socket, method, request)
+
+    async def get(self, url: str, access: Access = OPEN) -> bytes:
+        """Ask a web server."""
+        return await web.get(url, access)
+
+    def lines(self, url: str, access: Access = OPEN) -> AsyncIterator[bytes]:
+        """Follow a web page."""
+        return web.lines(url, access)
+
+    def folder(self, path: str) -> Mapping[str, str]:
+        """List a folder."""
+        return files.folder(path)
+
+    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+        """Look through /proc; dear, so not to be asked often."""
+        return files.flags(self._proc_root, commands, wanted)
+
+    def variable(self, name: str) -> str:
+        """Look into our own environment."""
+        return os.environ.get(name, "")
 
     def self_usage(self) -> SelfUsage:
         """What this program uses, by its own account in the kernel."""

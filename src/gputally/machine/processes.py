@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import select
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gputally.model import Process, ProcessKey
+from gputally.model import Namespaces, Process, ProcessKey
 
 MOST_BYTES = 65_536
 
@@ -40,13 +41,18 @@ class LocalProcesses:
             return None
         keep = False
         try:
-            start, comm = _stat(folder)
+            start, comm, dead = _stat(folder)
             cgroup = _text(folder, "cgroup")
-            watch = self._watch(ProcessKey(pid, start), folder)
-            keep = watch.fd == folder
-            if _stat(folder)[0] != start:  # the pidfd was opened while this very process lived
-                self._drop(watch)
+            if dead and _is_nowhere(cgroup):
+                return None  # the kernel has already taken it out of its cgroups: not a process of the host
+            watch = self._pidfd(ProcessKey(pid, start)) or _Watch(
+                ProcessKey(pid, start), folder, is_pidfd=False
+            )
+            if _stat(folder)[0] != start:  # the pidfd must have been opened while this very process lived
+                self._let_go(watch)
                 return None
+            keep = not watch.is_pidfd
+            self._watch(watch)
         except (OSError, ValueError):
             return None
         finally:
@@ -68,13 +74,25 @@ class LocalProcesses:
         for watch in list(self._watches.values()):
             self._drop(watch)
 
-    def _watch(self, key: ProcessKey, folder: int) -> _Watch:
-        known = self._watches.get(key.pid)
+    def namespaces(self) -> Namespaces | None:
+        """Ours; a folder that only looks like /proc has none."""
+        if os.path.realpath(self._root) != "/proc":
+            return None
+        try:
+            inode = os.stat(f"{self._root}/self/ns/pid").st_ino
+            own = read_file(f"{self._root}/self/cgroup") or b""
+        except OSError:
+            return None
+        init = read_file(f"{self._root}/1/cgroup")
+        return Namespaces(inode, os.getpid(), _decoded(own), None if init is None else _decoded(init))
+
+    def _watch(self, watch: _Watch) -> None:
+        known = self._watches.get(watch.key.pid)
         if known is not None:
             self._drop(known)
-        watch = self._pidfd(key) or _Watch(key, folder, is_pidfd=False)
-        self._watches[key.pid] = watch
-        return watch
+        self._watches[watch.key.pid] = watch
+        if watch.is_pidfd:
+            self._poll.register(watch.fd, select.POLLIN)
 
     def _pidfd(self, key: ProcessKey) -> _Watch | None:
         if not self._pidfds:
@@ -83,7 +101,6 @@ class LocalProcesses:
             fd = os.pidfd_open(key.pid)
         except OSError:
             return None  # an old kernel, or a sandbox that forbids it
-        self._poll.register(fd, select.POLLIN)
         return _Watch(key, fd, is_pidfd=True)
 
     def _drop(self, watch: _Watch) -> None:
@@ -92,15 +109,59 @@ class LocalProcesses:
             self._poll.unregister(watch.fd)
         os.close(watch.fd)
 
+    def _let_go(self, watch: _Watch) -> None:
+        if watch.is_pidfd:
+            os.close(watch.fd)
 
-def _stat(folder: int) -> tuple[int, str]:
-    """Start time and name; the name may hold anything, so the fields begin after the last bracket."""
+
+def exists(pid: int) -> bool:
+    """Whether the kernel has such a process in our PID namespace, visible in /proc or not."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def read_file(path: str, most: int = MOST_BYTES) -> bytes | None:
+    """A regular file of bounded size; a pipe or a device is not waited for."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        parts, left = [], most + 1
+        while left > 0 and (part := os.read(fd, left)):
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts) if left > 0 else None
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def _is_nowhere(cgroup: str) -> bool:
+    """No line leads anywhere but to the root."""
+    return all(line.endswith(":/") for line in cgroup.splitlines())
+
+
+def _decoded(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _stat(folder: int) -> tuple[int, str, bool]:
+    """Start time, name, and whether it is a zombie; the name may hold anything, even brackets."""
     text = _text(folder, "stat")
     head, _, tail = text.rpartition(")")
     fields = tail.split()
     if len(fields) < 20:
         raise ValueError("stat is cut short")
-    return int(fields[19]), head.partition("(")[2]
+    return int(fields[19]), head.partition("(")[2], fields[0] in ("Z", "X")
 
 
 def _text(folder: int, name: str) -> str:
@@ -120,7 +181,7 @@ def _lives(watch: _Watch) -> bool:
 
 def _booted_at(root: str) -> float | None:
     try:
-        with open(f"{root}/stat", encoding="ascii", errors="replace") as stat:
-            return next((float(line.split()[1]) for line in stat if line.startswith("btime ")), None)
+        with open(f"{root}/stat", encoding="ascii", errors="replace") as lines:
+            return next((float(line.split()[1]) for line in lines if line.startswith("btime ")), None)
     except (OSError, ValueError):
         return None

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gputally.machine import Gpu
-from gputally.model import Process, ProcessKey, SelfUsage, Unreadable
+from gputally.machine import OPEN, Access, Gpu
+from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 NOT_SUPPORTED = 3
 ANY_ARGUMENTS = ("nvmlDeviceGetProcessUtilization",)
 """Calls whose argument only says how much of the answer is already known."""
+TOLD_ONCE = ("nvmlEventSetWait",)
+"""Calls that tell what happened since they were last asked: of each tick, to the first who asks."""
 
 
 class BadRecording(Exception):
@@ -22,8 +24,9 @@ class BadRecording(Exception):
 
 
 def question(call: str, args: Sequence[Any]) -> str:
-    """A call as it is written in a recording."""
-    return call if not args or call in ANY_ARGUMENTS else f"{call}({', '.join(map(str, args))})"
+    """A call as it is written in a recording; lists of what is wanted are left out, answers name it."""
+    named = [] if call in (*ANY_ARGUMENTS, *TOLD_ONCE) else [a for a in args if not isinstance(a, list)]
+    return f"{call}({', '.join(map(str, named))})" if named else call
 
 
 class RecordedClock:
@@ -58,9 +61,11 @@ class RecordedMachine:
     name = "recorded"
 
     def __init__(self, folder: str, *, paced: bool = False) -> None:
-        self._frames = _frames(Path(folder))
+        self._folder = Path(folder)
+        self._frames = _frames(self._folder)
         self.clock = RecordedClock([(f["monotonic"], f["time"]) for f in self._frames], paced)
         self._watched: set[ProcessKey] = set()
+        self._told = -1
 
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
         """The answer of this tick; what was not recorded is not supported."""
@@ -71,7 +76,11 @@ class RecordedMachine:
         )
         if isinstance(answer, dict) and "error" in answer:
             raise Unreadable(f"{call}: {answer.get('reason', 'error')}", answer["error"])
-        return answer
+        return self._once(answer) if call in TOLD_ONCE else answer
+
+    def _once(self, answer: Any) -> Any:
+        told, self._told = self._told, self.clock.tick
+        return [] if told == self.clock.tick else answer
 
     def process(self, pid: int) -> Process | None:
         """The process as it was at this tick."""
@@ -87,12 +96,57 @@ class RecordedMachine:
         self._watched.add(process.key)
         return process
 
+    def exists(self, pid: int) -> bool:
+        """Whether the recording knows of it; one that was hidden is null there."""
+        return str(pid) in self._frames[self.clock.tick]["processes"]
+
+    def namespaces(self) -> Namespaces | None:
+        """Where the recording program stood."""
+        recorded = self._frames[self.clock.tick]["outside"].get("namespaces")
+        return None if recorded is None else Namespaces(**recorded)
+
+    def file(self, path: str) -> bytes | None:
+        """What was kept of the file at this tick."""
+        text = self._frames[self.clock.tick]["outside"].get(f"file {path}")
+        return None if text is None else str(text).encode()
+
     def ended(self) -> Sequence[ProcessKey]:
         """Processes that this tick no longer has."""
         now = self._frames[self.clock.tick]["processes"]
-        gone = [key for key in self._watched if now.get(str(key.pid), {}).get("start") != key.start]
+        gone = [key for key in self._watched if (now.get(str(key.pid)) or {}).get("start") != key.start]
         self._watched.difference_update(gone)
         return sorted(gone, key=lambda key: key.pid)
+
+    async def rpc(self, socket: str, method: str, request: bytes) -> bytes:
+        """The answer of this tick."""
+        return self._bytes(f"rpc {socket} {method}")
+
+    async def stream(self, socket: str, method: str, request: bytes) -> AsyncIterator[bytes]:
+        """Streams are not recorded: what they bring is in the next list."""
+        raise Unreadable(f"{method}: streams are not recorded")
+        yield b""
+
+    async def get(self, url: str, access: Access = OPEN) -> bytes:
+        """The page of this tick."""
+        return self._bytes(f"get {access.socket}{url}")
+
+    async def lines(self, url: str, access: Access = OPEN) -> AsyncIterator[bytes]:
+        """Streams are not recorded."""
+        raise Unreadable(f"{url}: streams are not recorded")
+        yield b""
+
+    def folder(self, path: str) -> Mapping[str, str]:
+        """The folder at this tick."""
+        return dict(self._answer(f"folder {path}"))
+
+    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+        """What was found of these flags."""
+        found: Mapping[str, str] = self._answer("flags")
+        return {name: value for name, value in found.items() if name in wanted}
+
+    def variable(self, name: str) -> str:
+        """The variable where it was recorded."""
+        return str(self._frames[self.clock.tick]["outside"].get(f"variable {name}", ""))
 
     def self_usage(self) -> SelfUsage:
         """What the recording exporter used."""
@@ -100,6 +154,23 @@ class RecordedMachine:
 
     def close(self) -> None:
         """There is nothing to let go of."""
+
+    def _answer(self, asked: str) -> Any:
+        answer = self._frames[self.clock.tick]["outside"].get(
+            asked, {"error": None, "reason": "not recorded"}
+        )
+        if isinstance(answer, dict) and "error" in answer:
+            raise Unreadable(str(answer.get("reason", "error")), answer["error"])
+        return answer
+
+    def _bytes(self, asked: str) -> bytes:
+        name = str(self._answer(asked))
+        if "/" in name or name.startswith("."):
+            raise BadRecording(f"{self._folder}: {asked} is answered by {name!r}, which is no file of it")
+        try:
+            return (self._folder / name).read_bytes()
+        except OSError as error:
+            raise BadRecording(f"{self._folder / name}: {error.strerror}") from None
 
 
 def _frames(folder: Path) -> list[dict[str, Any]]:
@@ -143,5 +214,6 @@ def _over(before: Mapping[str, Any], frame: Mapping[str, Any]) -> dict[str, Any]
         "time": float(frame["time"]),
         "nvml": nvml,
         "processes": dict(frame.get("processes", before.get("processes", {}))),
+        "outside": {**before.get("outside", {}), **frame.get("outside", {})},
         "self": dict(frame.get("self", before.get("self", {}))),
     }

@@ -5,15 +5,18 @@ from __future__ import annotations
 import datetime
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gputally import __version__
-from gputally.machine import Clock, Gpu, Machine
+from gputally.machine import OPEN, Access, Clock, Gpu, Machine
+from gputally.machine.file_masks import what_we_use
+from gputally.machine.masks import without_secrets
+from gputally.machine.messages import trimmed
 from gputally.machine.recorded import question
-from gputally.model import Process, ProcessKey, SelfUsage, Unreadable
+from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 MASKED = ("nvmlDeviceGetSerial",)
 """Answers that name a piece of property and nothing a bug depends on."""
@@ -47,7 +50,9 @@ class Recorder:
         self._lock = threading.Lock()  # lanes ask from threads of their own
         self._ticks: list[dict[str, Any]] = []
         self._answers: dict[str, dict[str, Any]] = {}
-        self._processes: dict[str, dict[str, Any]] = {}
+        self._processes: dict[str, dict[str, Any] | None] = {}
+        self._outside: dict[str, Any] = {}
+        self._files: dict[str, bytes] = {}
         self._usage = SelfUsage()
 
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
@@ -72,12 +77,86 @@ class Recorder:
             }
         return process
 
+    def exists(self, pid: int) -> bool:
+        """Ask, and keep that it is hidden."""
+        there = self._machine.exists(pid)
+        if there:
+            self._processes.setdefault(str(pid), None)
+        return there
+
+    def namespaces(self) -> Namespaces | None:
+        """Ask, and keep it."""
+        answer = self._machine.namespaces()
+        if answer is not None:
+            self._outside["namespaces"] = asdict(answer)
+        return answer
+
+    def file(self, path: str) -> bytes | None:
+        """Ask, and keep only what gputally uses of it: command lines may hold secrets."""
+        answer = self._machine.file(path)
+        if answer is not None:
+            self._outside[f"file {path}"] = what_we_use(path, answer)
+        return answer
+
     def ended(self) -> Sequence[ProcessKey]:
         """Ask, and forget those that went."""
         gone = self._machine.ended()
         for key in gone:
             self._processes.pop(str(key.pid), None)
         return gone
+
+    async def rpc(self, socket: str, method: str, request: bytes) -> bytes:
+        """Ask, and keep the message in a file."""
+        asked = f"rpc {socket} {method}"
+        try:
+            answer = await self._machine.rpc(socket, method, request)
+        except Unreadable as error:
+            self._outside[asked] = {"error": error.code, "reason": str(error)}
+            raise
+        self._outside[asked] = self._file(method.strip("/").replace("/", "."), "bin", trimmed(method, answer))
+        return answer
+
+    def stream(self, socket: str, method: str, request: bytes) -> AsyncIterator[bytes]:
+        """Ask; streams are not kept."""
+        return self._machine.stream(socket, method, request)
+
+    async def get(self, url: str, access: Access = OPEN) -> bytes:
+        """Ask, and keep what we read of the page, without pod specifications, which may hold secrets."""
+        asked = f"get {access.socket}{url}"
+        try:
+            answer = await self._machine.get(url, access)
+        except Unreadable as error:
+            self._outside[asked] = {"error": error.code, "reason": str(error)}
+            raise
+        self._outside[asked] = self._file("page", "json", without_secrets(answer))
+        return answer
+
+    def lines(self, url: str, access: Access = OPEN) -> AsyncIterator[bytes]:
+        """Ask; streams are not kept."""
+        return self._machine.lines(url, access)
+
+    def folder(self, path: str) -> Mapping[str, str]:
+        """Ask, and keep the names."""
+        try:
+            names = self._machine.folder(path)
+        except Unreadable as error:
+            self._outside[f"folder {path}"] = {"error": error.code, "reason": str(error)}
+            raise
+        self._outside[f"folder {path}"] = dict(names)
+        return names
+
+    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+        """Ask, and keep those that were wanted."""
+        found = self._machine.flags(commands, wanted)
+        self._outside["flags"] = dict(found)
+        return found
+
+    def variable(self, name: str) -> str:
+        """Ask, and keep it: none of those asked for is a secret."""
+        value = self._machine.variable(name)
+        if value:
+            self._outside[f"variable {name}"] = value
+        return value
 
     def self_usage(self) -> SelfUsage:
         """Ask, and keep it."""
@@ -92,12 +171,14 @@ class Recorder:
         """What was answered since the tick before belongs together."""
         with self._lock:
             answers, self._answers = self._answers, {}
+        outside, self._outside = self._outside, {}
         self._ticks.append(
             {
                 "monotonic": self._machine.clock.monotonic(),
                 "time": self._machine.clock.time(),
                 "self": asdict(self._usage),
                 "processes": dict(self._processes),
+                "outside": outside,
                 "nvml": answers,
             }
         )
@@ -116,7 +197,19 @@ class Recorder:
         for number, tick in enumerate(self._ticks):
             paths.append(folder / f"tick-{number:03d}.json")
             paths[-1].write_text(_lines(tick), encoding="utf-8")
+        for name, content in self._files.items():
+            paths.append(folder / name)
+            paths[-1].write_bytes(content)
         return paths
+
+    def _file(self, stem: str, kind: str, content: bytes) -> str:
+        """The name of the file that holds this; the same content is kept once."""
+        for name, known in self._files.items():
+            if known == content:
+                return name
+        name = f"{stem}-{len(self._files):03d}.{kind}"
+        self._files[name] = content
+        return name
 
     def _keep(self, gpu: Gpu, asked: str, answer: Any) -> None:
         who = "system" if gpu is None else str(gpu)
@@ -128,6 +221,8 @@ def _lines(tick: Mapping[str, Any]) -> str:
     """JSON with one answer a line, so that two ticks can be compared by eye."""
     parts = [f'"{key}": {json.dumps(tick[key])}' for key in ("monotonic", "time", "self")]
     parts.append(f'"processes": {_object(tick["processes"], 2)}')
+    if tick["outside"]:
+        parts.append(f'"outside": {_object(tick["outside"], 2)}')
     answers = ",\n  ".join(f'"{who}": {_object(tick["nvml"][who], 4)}' for who in sorted(tick["nvml"]))
     parts.append(f'"nvml": {{\n  {answers}\n}}')
     return "{\n" + ",\n".join(parts) + "\n}\n"

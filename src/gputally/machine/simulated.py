@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from gputally.machine import Clock
+from gputally.machine import OPEN, Access, Clock
 from gputally.machine import Gpu as Whom
-from gputally.machine.simulation.answers import ANSWERS, NOT_FOUND, NOT_SUPPORTED, Asked
+from gputally.machine.simulation import kubelet
+from gputally.machine.simulation.answers import ANSWERS, NO_INSTANCE, NOT_FOUND, NOT_SUPPORTED, Asked
+from gputally.machine.simulation.board import BOARD_ANSWERS, instance_uuids, of_instance, of_place
 from gputally.machine.simulation.busy_node import DEFAULT_BOARDS, DEFAULT_CAST
 from gputally.machine.simulation.cast import Board, Workload
 from gputally.machine.simulation.gpu import Gpu
 from gputally.machine.simulation.rhythm import SLOT_US, SLOTS_PER_SECOND
-from gputally.machine.simulation.roles import LivingPod, gpu_uuid, pods, role_of, roles
+from gputally.machine.simulation.roles import (
+    LivingPod,
+    docker_containers,
+    docker_file,
+    gpu_uuid,
+    pods,
+    role_of,
+    roles,
+)
 from gputally.machine.simulation.samplers import SAMPLERS, Sampler
-from gputally.model import Process, ProcessKey, SelfUsage, Unreadable
+from gputally.machine.simulation.xids import xids
+from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 INVALID_ARGUMENT = 2
 FUNCTION_NOT_FOUND = 13
+WATCH_SECONDS = 1.0
+INIT_PID_NAMESPACE = 4_026_531_836
 FIXED_USAGE = SelfUsage(cpu_seconds=1.5, resident_bytes=40 * 2**20, open_fds=20, threads=10)
 
 
@@ -56,6 +70,7 @@ class SimulatedMachine:
             for index, (uuid, board) in enumerate(zip(self._uuids, boards, strict=True))
         }
         self._watched: dict[ProcessKey, int] = {}
+        self._told = self._slot()
 
     def nvml(self, gpu: Whom, call: str, *args: Any) -> Any:
         """Answer one NVML call as plain data, or raise Unreadable with NVML's code."""
@@ -63,10 +78,15 @@ class SimulatedMachine:
             return self._of_system(call)
         if isinstance(gpu, int):
             return self._of_index(gpu, call)
-        if call not in ANSWERS:
+        if gpu.startswith("MIG-"):
+            return self._of_instance(gpu, call)
+        if call == "nvmlDeviceGetMigDeviceHandleByIndex":
+            return of_place(self._asked(gpu), self._seed, *args)
+        function = ANSWERS.get(call) or BOARD_ANSWERS.get(call)
+        if function is None:
             code = NOT_SUPPORTED if call.startswith("nvmlDevice") else FUNCTION_NOT_FOUND
             raise Unreadable(f"{call}: not supported", code=code)
-        return ANSWERS[call](self._asked(gpu), *args)
+        return function(self._asked(gpu), *args)
 
     def process(self, pid: int) -> Process | None:
         """What the kernel says of a process, which is watched from now on."""
@@ -77,6 +97,20 @@ class SimulatedMachine:
         self._watched[process.key] = role.number
         return process
 
+    def exists(self, pid: int) -> bool:
+        """Nobody hides here."""
+        role = role_of(pid, self._roles)
+        living = role.living(self._slot()) if role else None
+        return living is not None and living.pid == pid
+
+    def namespaces(self) -> Namespaces | None:
+        """The host's own: nothing is hidden."""
+        return Namespaces(INIT_PID_NAMESPACE, 1999, "0::/system.slice/gputally.service\n", "0::/init.scope\n")
+
+    def file(self, path: str) -> bytes | None:
+        """What Docker keeps of its containers; other files are not there."""
+        return docker_file(self._seed, self._cast, self._slot(), path)
+
     def ended(self) -> Sequence[ProcessKey]:
         """Watched processes that went since the question before."""
         slot = self._slot()
@@ -84,6 +118,41 @@ class SimulatedMachine:
         for key in gone:
             del self._watched[key]
         return gone
+
+    async def rpc(self, socket: str, method: str, request: bytes) -> bytes:
+        """Answer as this node's kubelet would."""
+        return kubelet.rpc(self.pods(), self._uuids, socket, method)
+
+    async def stream(self, socket: str, method: str, request: bytes) -> AsyncIterator[bytes]:
+        """Tell nothing for a while, and end: whoever follows asks for the list again."""
+        await asyncio.sleep(WATCH_SECONDS)
+        return
+        yield b""
+
+    async def get(self, url: str, access: Access = OPEN) -> bytes:
+        """Answer as Docker would; there is no other web server."""
+        if not access.socket.endswith("docker.sock"):
+            raise Unreadable(f"{url}: nobody listens there")
+        return kubelet.docker(docker_containers(self._seed, self._cast, self._slot()))
+
+    async def lines(self, url: str, access: Access = OPEN) -> AsyncIterator[bytes]:
+        """There is no web server."""
+        raise Unreadable(f"{url}: nobody listens there")
+        yield b""
+
+    def folder(self, path: str) -> Mapping[str, str]:
+        """List the folders of pod logs."""
+        return kubelet.folder(self.pods(), path)
+
+    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+        """How the kubelet was started."""
+        if "kubelet" not in commands:
+            raise Unreadable(f"no process runs {' or '.join(sorted(commands))}")
+        return {"root-dir": kubelet.ROOT}
+
+    def variable(self, name: str) -> str:
+        """Only where we are."""
+        return kubelet.NODE if name == "NODE_NAME" else ""
 
     def self_usage(self) -> SelfUsage:
         """What this program itself uses, or what it was told to say."""
@@ -109,9 +178,12 @@ class SimulatedMachine:
         return self._gpu(gpu).idle_uj
 
     def _of_system(self, call: str) -> Any:
+        if call == "nvmlEventSetWait":
+            return self._xids()
         answers = {
             "nvmlInit": None,
             "nvmlShutdown": None,
+            "nvmlEventSetFree": None,
             "nvmlSystemGetDriverVersion": "580.95.05",
             "nvmlSystemGetCudaDriverVersion": 13000,
             "nvmlDeviceGetCount": len(self._uuids),
@@ -119,6 +191,24 @@ class SimulatedMachine:
         if call not in answers:
             raise Unreadable(f"{call}: no such function", code=FUNCTION_NOT_FOUND)
         return answers[call]
+
+    def _xids(self) -> list[list[Any]]:
+        """What happened to the GPUs since the question before."""
+        since, self._told = self._told, self._slot()
+        return [
+            [uuid, xid, NO_INSTANCE, NO_INSTANCE]
+            for index, uuid in enumerate(self._uuids)
+            for _, xid in xids(self._seed, index, since, self._told)
+        ]
+
+    def _of_instance(self, uuid: str, call: str) -> Any:
+        # Which GPU it lies on is known from who lives there, so that no other GPU is touched.
+        for gpu, index in zip(self._gpus.values(), range(len(self._uuids)), strict=True):
+            asked = Asked(gpu, index, self._uuids[index], self._sampler, round(self._epoch * 1e6))
+            number = instance_uuids(asked, self._seed).get(uuid)
+            if number is not None:
+                return of_instance(self._asked(self._uuids[index]), number, call)
+        raise Unreadable(f"no MIG instance {uuid}", code=NOT_FOUND)
 
     def _of_index(self, index: int, call: str) -> str:
         # Touches no GPU: whoever learns the uuids is not yet on the GPU's own thread.

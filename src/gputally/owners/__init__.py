@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Protocol
 
 from gputally.model import UNKNOWN, Owner, Process
-from gputally.owners.host import HostOwner
+from gputally.owners.host import CgroupOwner
 
 
 class Resolver(Protocol):
@@ -24,4 +24,12 @@ def resolve(resolvers: Sequence[Resolver], process: Process) -> Owner:
     return reduce(lambda owner, resolver: resolver.refine(process, owner), resolvers, UNKNOWN)
 
 
-OWNERS: tuple[Resolver, ...] = (HostOwner(),)
+def steps(resolvers: Sequence[Resolver], process: Process) -> Iterator[tuple[str, Owner]]:
+    """Each resolver's name, and the owner as it is after it."""
+    owner = UNKNOWN
+    for resolver in resolvers:
+        owner = resolver.refine(process, owner)
+        yield resolver.name, owner
+
+
+OWNERS: tuple[Resolver, ...] = (CgroupOwner(),)

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gputally import __version__
 from gputally.dialects.native.scopes import EXPORTER, SOURCE
 from gputally.metrics import COUNTER, GAUGE, INFO, Metric
-from gputally.model import Health
+from gputally.model import LIBRARY_MISMATCH, YIELDED, Health
 from gputally.tally import Tally
 
 
 def _up(tally: Tally) -> int:
-    return int(any(health.up for health in tally.snapshot.health))
+    return int(any(health.up for health in tally.snapshot.health if health.about == "gpus"))
 
 
 def _build(tally: Tally) -> Mapping[Any, int]:
     return {(__version__, tally.machine): 1}
 
 
+def _host_pid(tally: Tally) -> Mapping[str, int] | None:
+    mode = tally.snapshot.host_pid
+    return None if mode is None else {name: int(name == mode) for name in ("yes", "nested", "no")}
+
+
 def _age(pair: tuple[Health, float]) -> float | None:
     health, now = pair
     return None if health.succeeded_at is None else now - health.succeeded_at
+
+
+def _has_code(code: int) -> Callable[[Tally], int]:
+    return lambda tally: int(any(health.code == code for health in tally.snapshot.health))
 
 
 EXPORTER_METRICS = (
@@ -52,9 +61,21 @@ EXPORTER_METRICS = (
     Metric(SOURCE, "gputally_source_age_seconds", GAUGE, "Time since the source last answered.", _age),
     Metric(
         EXPORTER,
+        "gputally_host_pid",
+        GAUGE,
+        "1 for how we see processes: yes (all of the host), nested (all of a node that is itself a container)"
+        " or no (only our own: nothing is said of processes and workloads).",
+        _host_pid,
+        by=("mode",),
+    ),
+    Metric(
+        EXPORTER,
         "gputally_processes",
         GAUGE,
-        "Processes on GPUs by how they could be traced: host (on this host), hidden (not in our /proc).",
+        "Processes on GPUs by how they could be traced: mapped (to a container, job, unit or user), host (to"
+        " this host alone), unnamed (to a pod whose name is not known), conflict (their cgroups contradict"
+        " each other), hidden (there, but not to be read), exited (gone before they were read, or just"
+        " ended), no_host_pid (not looked at: our PID namespace is not the host's).",
         lambda tally: tally.process_results,
         by=("result",),
     ),
@@ -81,6 +102,36 @@ EXPORTER_METRICS = (
         "NVML calls that failed, by NVML's return code; unsupported calls are not failures.",
         lambda tally: tally.nvml_errors,
         by=("call", "code"),
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_nvml_calls_total",
+        COUNTER,
+        "NVML calls made about GPUs.",
+        lambda tally: {call: time.count for call, time in tally.snapshot.calls.items()},
+        by=("call",),
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_nvml_call_seconds_total",
+        COUNTER,
+        "Time that NVML calls about GPUs took.",
+        lambda tally: {call: time.seconds for call, time in tally.snapshot.calls.items()},
+        by=("call",),
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_nvml_library_mismatch",
+        GAUGE,
+        "1 if the NVML library is not of the driver that is loaded; only a restart helps.",
+        _has_code(LIBRARY_MISMATCH),
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_yielded",
+        GAUGE,
+        "1 while gputally holds no GPU because it was told to let go (SIGUSR2).",
+        _has_code(YIELDED),
     ),
     Metric(
         EXPORTER,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -116,6 +117,28 @@ def pods(seed: int, cast: Sequence[Workload], slot: int) -> tuple[LivingPod, ...
     return tuple(
         _living_pod(seed, home, turn) for home, turn in homes if isinstance(home, Pod) and turn is not None
     )
+
+
+def docker_containers(seed: int, cast: Sequence[Workload], slot: int) -> dict[str, str]:
+    """Docker containers that live in that slot: id -> name."""
+    homes = [(workload.home, workload.life.turn(slot)) for workload in cast]
+    return {
+        _digest(seed, home.name, turn): home.name
+        for home, turn in homes
+        if isinstance(home, DockerContainer) and turn is not None
+    }
+
+
+def docker_file(seed: int, cast: Sequence[Workload], slot: int, path: str) -> bytes | None:
+    """What Docker wrote down of a container that lives in that slot."""
+    for workload in cast:
+        home, turn = workload.home, workload.life.turn(slot)
+        if isinstance(home, DockerContainer) and turn is not None:
+            number = _digest(seed, home.name, turn)
+            if path == f"/var/lib/docker/containers/{number}/config.v2.json":
+                about = {"ID": number, "Name": f"/{home.name}", "Config": {"Image": home.image}}
+                return json.dumps(about).encode()
+    return None
 
 
 def cgroup(seed: int, home: Home, turn: int) -> str:

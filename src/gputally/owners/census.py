@@ -1,0 +1,146 @@
+"""Which processes the GPUs name, who they are and whose: each read once, and then only watched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gputally.machine import Machine
+from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Owner, Pace, Process, ProcessKey
+from gputally.owners import Resolver, resolve
+
+DEPARTED_FOR = 30.0
+"""Seconds for which a process that ended can still be named by a late sample."""
+NAMED_WITHIN = 30.0
+"""Seconds for which a name may be waited for."""
+MOVED_WITHIN = 60.0
+"""Seconds after which a process that moved to another cgroup is noticed."""
+
+
+@dataclass(frozen=True)
+class Roll:
+    """The processes of one moment."""
+
+    processes: Mapping[int, Process] = field(default_factory=dict)
+    owners: Mapping[ProcessKey, Owner] = field(default_factory=dict)
+    results: Mapping[str, int] = field(default_factory=dict)
+    lost: bool = False
+    """The GPUs went on naming a process that is not in our PID namespace."""
+
+
+@dataclass
+class _Entry:
+    """A process and when it was last looked at."""
+
+    process: Process
+    owner: Owner
+    met_at: float
+    read_at: float
+    ended_at: float | None = None
+
+
+class Census:
+    """Remembers everyone it has read; the outside is asked only about who is new, gone or due."""
+
+    def __init__(self, machine: Machine, resolvers: Sequence[Resolver]) -> None:
+        self._machine = machine
+        self._resolvers = resolvers
+        self._living: dict[int, _Entry] = {}
+        self._departed: dict[int, _Entry] = {}
+        self._missing: set[int] = set()
+
+    def take(self, devices: Sequence[Device], now: float, pace: Pace) -> Roll:
+        """Everyone whom a GPU names now, and for a while those who just went."""
+        for key in self._machine.ended():
+            self._depart(key, now)
+        named = pids(devices)
+        if pace is Pace.INTERVAL:
+            self._look_again(now)
+        for pid in sorted(named - self._living.keys()):
+            self._meet(pid, now)
+        self._settle(now)
+        self._forget(now)
+        found = {pid: entry for pid in sorted(named) if (entry := self._entry(pid)) is not None}
+        missing = named - found.keys()
+        lost = {pid for pid in missing & self._missing if not self._machine.exists(pid)}
+        self._missing = missing
+        return Roll(
+            {pid: entry.process for pid, entry in found.items()},
+            # Also of those whom no GPU names any more: what they used may still wait for their name.
+            {entry.process.key: entry.owner for entry in self._everyone()},
+            self._results(found, missing),
+            lost=bool(lost),
+        )
+
+    def _everyone(self) -> list[_Entry]:
+        return [*self._departed.values(), *self._living.values()]
+
+    def _entry(self, pid: int) -> _Entry | None:
+        return self._living.get(pid) or self._departed.get(pid)
+
+    def _meet(self, pid: int, now: float) -> None:
+        process = self._machine.process(pid)
+        if process is not None:
+            self._departed.pop(pid, None)  # whatever had this number before, it is somebody else
+            self._living[pid] = _Entry(process, resolve(self._resolvers, process), now, now)
+
+    def _look_again(self, now: float) -> None:
+        """Read again those not read for a minute: a process can be moved to another cgroup."""
+        for pid in [p for p, entry in self._living.items() if now - entry.read_at >= MOVED_WITHIN]:
+            entry, process = self._living[pid], self._machine.process(pid)
+            entry.read_at = now
+            if process is None:
+                continue  # it is ending: the watch will tell, and until then it is who it was
+            if process.key != entry.process.key:
+                self._depart(entry.process.key, now)
+                self._living[pid] = _Entry(process, resolve(self._resolvers, process), now, now)
+            elif process.cgroup != entry.process.cgroup:
+                entry.process, entry.owner = process, resolve(self._resolvers, process)
+                entry.met_at = now
+
+    def _settle(self, now: float) -> None:
+        """Ask again for names that were still coming; after a while they are given up."""
+        for entry in self._everyone():
+            if entry.owner is PENDING or entry.owner is UNNAMED:  # a name may come late
+                owner = resolve(self._resolvers, entry.process)
+                late = owner is PENDING and now - entry.met_at > NAMED_WITHIN
+                entry.owner = UNNAMED if late else owner
+
+    def _depart(self, key: ProcessKey, now: float) -> None:
+        entry = self._living.get(key.pid)
+        if entry is not None and entry.process.key == key:
+            entry.ended_at = now
+            self._departed[key.pid] = self._living.pop(key.pid)
+
+    def _forget(self, now: float) -> None:
+        for pid, entry in list(self._departed.items()):
+            if entry.ended_at is not None and now - entry.ended_at > DEPARTED_FOR:
+                del self._departed[pid]
+
+    def _results(self, found: Mapping[int, _Entry], missing: set[int]) -> Mapping[str, int]:
+        results = Counter(dict.fromkeys(RESULTS, 0))
+        results.update(_result(entry) for entry in found.values())
+        results.update("hidden" if self._machine.exists(pid) else "exited" for pid in missing)
+        return results
+
+
+RESULTS = ("mapped", "host", "unnamed", "hidden", "exited", "conflict")
+
+
+def pids(devices: Sequence[Device]) -> set[int]:
+    """Everyone whom these GPUs name."""
+    named = {holder.pid for device in devices for holder in device.holders or ()}
+    return named | {activity.pid for device in devices for activity in device.activities or ()}
+
+
+def _result(entry: _Entry) -> str:
+    """How well a process that could be read was traced."""
+    owner = entry.owner
+    if entry.ended_at is not None:
+        return "exited"
+    if owner == UNKNOWN:
+        return "conflict"
+    if owner in (PENDING, UNNAMED) or (owner.kind == "pod" and not owner.namespace):
+        return "unnamed"
+    return "host" if owner.kind == "host" else "mapped"
