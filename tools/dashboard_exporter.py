@@ -88,6 +88,18 @@ EXPORTER = Board(
             ((_per_second("gputally_nvml_errors_total", "node, call, code"), "{{node}} {{call}} {{code}}"),),
         ),
         Panel(
+            "Time of an NVML call",
+            "s",
+            "Mean time of one call; the five slowest kinds.",
+            (
+                (
+                    f"topk(5, {_per_second('gputally_nvml_call_seconds_total', 'call')} / "
+                    f"({_per_second('gputally_nvml_calls_total', 'call')} > 0))",
+                    "{{call}}",
+                ),
+            ),
+        ),
+        Panel(
             "Processes, by how they were traced",
             "short",
             "All nodes together.",

@@ -87,13 +87,12 @@ def rule_queries() -> Iterator[Query]:
 
 
 def page_queries() -> Iterator[Query]:
-    """Every query in a block marked promql of the README and the docs; an empty line parts them."""
+    """Every query in a block marked promql of the README and the docs; lines that go on are indented."""
     for path in sorted(path for pattern in PAGES for path in ROOT.glob(pattern)):
         for block in re.findall(r"^```promql\n(.*?)^```", path.read_text(), re.M | re.S):
-            for number, part in enumerate(re.split(r"\n\s*\n", block), 1):
-                lines = [line for line in part.splitlines() if line and not line.startswith("#")]
-                if lines:
-                    yield Query(f"{path.name} / {number} / {lines[0][:60]}", "\n".join(lines))
+            text = re.sub(r"^#.*\n", "", block, flags=re.M)
+            for query in re.findall(r"^\S.*(?:\n[ \t)].*)*", text, re.M):
+                yield Query(f"{path.name} / {query.splitlines()[0][:60]}", query)
 
 
 def all_queries() -> list[Query]:
