@@ -6,8 +6,10 @@ import re
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -187,6 +189,31 @@ def test_a_prometheus_that_hangs_ends_at_the_deadline(tmp_path: Path) -> None:
     assert time.monotonic() - began < 10
     assert answer.code == 2
     assert answer.row("prometheus") == ["unchecked", f"{url} did not answer in time"]
+
+
+def test_an_answer_that_comes_drop_by_drop_ends_at_the_deadline(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        began = time.monotonic()
+        answer = verify(
+            tmp_path, "--prometheus.url", f"http://127.0.0.1:{listener.getsockname()[1]}", "--deadline", "1s"
+        )
+        took = time.monotonic() - began
+        thread.join()
+    assert took < 10
+    assert answer.code == 2
+    assert "did not answer in time" in answer.row("prometheus")[1]
+
+
+def drip(listener: socket.socket) -> None:
+    """One header without end, a letter at a time, as long as somebody listens."""
+    client, _ = listener.accept()
+    with client, suppress(OSError):
+        client.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        for _ in range(200):
+            client.sendall(b"a")
+            time.sleep(0.1)
 
 
 @pytest.mark.parametrize(
