@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -204,6 +204,49 @@ def test_an_answer_that_comes_drop_by_drop_ends_at_the_deadline(tmp_path: Path) 
     assert took < 10
     assert answer.code == 2
     assert "did not answer in time" in answer.row("prometheus")[1]
+
+
+def test_a_token_goes_to_the_named_host_alone(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("s3cret\n")
+    with hearing(b"HTTP/1.1 200 OK\r\n\r\n") as (other, stolen):
+        away = f"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:{other}/\r\nContent-Length: 0\r\n\r\n"
+        with hearing(away.encode()) as (port, heard):
+            url = f"http://127.0.0.1:{port}"
+            answer = verify(
+                tmp_path, "--prometheus.url", url, "--prometheus.token-file", str(tmp_path / "token")
+            )
+    assert answer.code == 2
+    assert f"redirects to http://127.0.0.1:{other}/" in answer.row("prometheus")[1]
+    assert b"Authorization: Bearer s3cret" in heard[0]
+    assert not stolen
+
+
+def test_a_prometheus_that_wants_a_token(tmp_path: Path) -> None:
+    with hearing(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n") as (port, _):
+        answer = verify(tmp_path, "--prometheus.url", f"http://127.0.0.1:{port}")
+    assert answer.code == 2
+    assert "--prometheus.token-file" in answer.row("prometheus")[1]
+
+
+@contextmanager
+def hearing(reply: bytes) -> Iterator[tuple[int, list[bytes]]]:
+    """A port that answers every request with these bytes, and what it was asked."""
+    heard: list[bytes] = []
+
+    def listen() -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                with client:
+                    heard.append(client.recv(65_536))
+                    client.sendall(reply)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=listen, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1], heard
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
 
 
 def drip(listener: socket.socket) -> None:
