@@ -4,7 +4,7 @@ import json
 import threading
 import urllib.parse
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -111,7 +111,9 @@ def serving(text: bytes, kind: str = "text/plain; version=0.0.4") -> Iterator[in
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
-            self.wfile.write(text)
+            # Whoever asked may have been ended.
+            with suppress(OSError):
+                self.wfile.write(text)
 
         def log_message(self, *_: object) -> None:
             pass
