@@ -177,13 +177,23 @@ def test_the_order_of_lines_does_not_matter() -> None:
         " (deleted)",
     ],
 )
-def test_the_longest_text_takes_a_moment(segment: str) -> None:
+def test_four_times_the_text_takes_about_four_times_the_time(segment: str) -> None:
     for head in ("/", "/user.slice/", "/../", "/ecs/", "/x/"):
-        text = "0::" + head + (segment + "/") * (65_536 // len(segment))
-        began = time.perf_counter()
+        short, long = (
+            _cpu_seconds("0::" + head + (segment + "/") * (n // len(segment))) for n in (16_000, 64_000)
+        )
+        assert long < 10 * short + 0.01  # a quadratic parser would take sixteen times as long
+
+
+def _cpu_seconds(text: str) -> float:
+    """The least of a few tries, since others use the machine too."""
+    tries = []
+    for _ in range(3):
+        began = time.process_time()
         parse(text)
         parse(text.replace("/", "\n0::/"))
-        assert time.perf_counter() - began < 1.5
+        tries.append(time.process_time() - began)
+    return min(tries)
 
 
 def test_our_own_pod_is_where_a_sibling_runs() -> None:
