@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from gputally.machine import Machine
 from gputally.model import (
+    PENDING,
     Device,
     Health,
     Losses,
@@ -23,6 +24,7 @@ from gputally.model import (
 from gputally.owners import OWNERS, Resolver, steps
 from gputally.owners.census import Census, Roll, pids
 from gputally.owners.host_pid import FIX, host_pid
+from gputally.owners.outside import Outside
 from gputally.sources import Source
 
 log = logging.getLogger(__name__)
@@ -40,16 +42,25 @@ class Collector:
         sources: Sequence[Source],
         resolvers: Sequence[Resolver] = OWNERS,
         watchers: Sequence[Watcher] = (),
+        outside: Outside | None = None,
     ) -> None:
         self._machine = machine
         self._sources = sources
-        self._resolvers = resolvers
+        self._outside = Outside() if outside is None else outside
+        self._resolvers = (*resolvers, self._outside)
         self._watchers = watchers
-        self._census = Census(machine, resolvers)
+        self._census = Census(machine, self._resolvers)
         self._health: dict[str, Health] = {}
         self._states: dict[str, State] = {}
         self._namespaces: Namespaces | None = None
         self._mode: str | None = None
+
+    async def start(self, *, once: bool = False) -> None:
+        """Begin to ask those outside who name owners; `once` = ask them now, and never again."""
+        if once:
+            await self._outside.refresh()
+        else:
+            self._outside.start()
 
     async def collect(self, pace: Pace) -> Snapshot:
         """The node as it is now."""
@@ -60,17 +71,23 @@ class Collector:
         mode, roll = self._roll(devices, now, pace)
         if mode == "no":
             devices = tuple(map(_without_processes, devices))
+        if any(owner is PENDING for owner in roll.owners.values()):
+            self._outside.hurry()
+        if pace is Pace.INTERVAL:
+            self._outside.look(devices, roll.processes, roll.owners)
         return Snapshot(
             monotonic=now,
             time=self._machine.clock.time(),
             devices=devices,
             processes=roll.processes,
             owners=roll.owners,
+            details=self._outside.details,
+            grants=self._outside.grants,
             host_pid=mode,
             process_results=roll.results,
-            health=tuple(self._health.values()),
+            health=(*self._health.values(), *self._outside.health()),
             stuck={lane: stuck for reading in readings for lane, stuck in reading.stuck.items()},
-            losses=Losses.sum(reading.losses for reading in readings),
+            losses=Losses.sum([*(reading.losses for reading in readings), self._outside.losses()]),
             self_usage=self._machine.self_usage() if pace is Pace.INTERVAL else Snapshot.self_usage,
         )
 
@@ -79,7 +96,8 @@ class Collector:
         return steps(self._resolvers, process)
 
     async def close(self) -> None:
-        """Let go of the hardware."""
+        """Ask nobody any more, and let go of the hardware."""
+        await self._outside.stop()
         for source in self._sources:
             await source.close()
         self._machine.close()

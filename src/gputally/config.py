@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -24,6 +23,8 @@ from gputally.parse import (
     watts,
     within,
 )
+from gputally.setting import Setting
+from gputally.setting_names import NAMING
 
 
 class Wrong(Exception):
@@ -54,6 +55,21 @@ class Config:
     process_metrics: bool
     process_metrics_min_age: float
     process_metrics_top: int
+    kubernetes: str
+    kubernetes_api: str
+    kubernetes_token_file: str | None
+    kubernetes_ca_file: str | None
+    kubernetes_node: str
+    kubernetes_logs: str
+    kubernetes_pod_labels: tuple[str, ...]
+    kubernetes_pod_annotations: tuple[str, ...]
+    kubelet_root: str | None
+    kubelet_podresources_socket: str | None
+    kubelet_url: str
+    kubelet_insecure: bool
+    cri_socket: str | None
+    docker_socket: str | None
+    podman_socket: str | None
     web_listen_address: str
     web_telemetry_path: str
     log_level: str
@@ -63,27 +79,6 @@ class Config:
     def max_age(self) -> float:
         """How old a gauge may be before it is withdrawn."""
         return min(3 * self.interval, 60.0)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One setting."""
-
-    flag: str
-    default: str
-    read: Callable[[str], Any]
-    shape: str
-    help: str
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that sets it."""
-        return "GPUTALLY_" + re.sub("[.-]", "_", self.flag).upper()
-
-    @property
-    def name(self) -> str:
-        """Its attribute of Config."""
-        return re.sub("[.-]", "_", self.flag)
 
 
 SETTINGS = (
@@ -211,6 +206,7 @@ SETTINGS = (
         "N",
         "How many processes of a GPU get series of their own, those with most memory first.",
     ),
+    *NAMING,
     Setting("web.listen-address", ":10400", address, "HOST:PORT", "Where to listen for scrapes."),
     Setting("web.telemetry-path", "/metrics", url_path, "PATH", "Path of the metrics."),
     Setting(

@@ -182,7 +182,7 @@ class Ledger:
         fresh = device.state is State.OK and age is not None and age <= self._max_age
         return Gpu(
             device,
-            fresh,
+            fresh=fresh,
             energy_uj=account.energy_uj,
             idle_uj=account.idle_uj,
             unattributed_uj=dict(account.unattributed_uj),

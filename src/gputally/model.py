@@ -97,6 +97,7 @@ class Detail:
     container_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    node: str = ""
 
 
 class Grant(NamedTuple):
@@ -104,6 +105,7 @@ class Grant(NamedTuple):
 
     owner: Owner
     uuid: str
+    """Empty where the device it was given is none that we know."""
     mig: str = ""
 
 
@@ -214,6 +216,8 @@ class Health:
     duration_seconds: float | None = None
     succeeded_at: float | None = None
     """Monotonic time of its newest good answer."""
+    about: str = "gpus"
+    """What it tells of: gpus, or their owners."""
 
 
 @dataclass(frozen=True)

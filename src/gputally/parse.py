@@ -129,3 +129,34 @@ def absolute(text: str) -> str:
 def path(text: str) -> str | None:
     """A path, or nothing."""
     return text or None
+
+
+def folder(text: str) -> str:
+    """An absolute path."""
+    if not text.startswith("/"):
+        raise ValueError("an absolute path")
+    return text
+
+
+def url(text: str) -> str:
+    """Where a server is, or nothing."""
+    if text and not re.fullmatch(r"https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/-]*)?", text):
+        raise ValueError("a URL such as https://10.0.0.7:10250, without user or query")
+    return text
+
+
+def api(text: str) -> str:
+    """Where the API server is."""
+    if text in ("auto", "off"):
+        return text
+    if not text:
+        raise ValueError("auto, off or a URL such as https://10.0.0.1:6443")
+    return url(text)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Words with commas between, each once."""
+    found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if len(found) > 50:
+        raise ValueError("at most 50 names with commas between")
+    return found

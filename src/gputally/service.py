@@ -19,6 +19,7 @@ from gputally.accounts import Books
 from gputally.attribute import Memory, Rules
 from gputally.collect import Collector, Watcher
 from gputally.config import Config
+from gputally.dialects import DIALECTS, native
 from gputally.keeper import Keeper, boot_id
 from gputally.ledger import Ledger
 from gputally.machine import Machine
@@ -32,6 +33,7 @@ from gputally.outputs.http import HttpServer
 from gputally.outputs.site import Site
 from gputally.owners import Resolver
 from gputally.owners.cgroup import node_base, parse
+from gputally.owners.discovery import Places, discover
 from gputally.owners.host import CgroupOwner, Identify
 from gputally.owners.jobs import JobFiles
 from gputally.owners.runtimes import ConmonNames, DockerFiles
@@ -66,6 +68,7 @@ async def serve(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     collector = _collector(config, machine, patience=min(config.tick / 2, 0.5))
+    await collector.start()
     await loop.run(
         machine.clock,
         collector,
@@ -88,7 +91,7 @@ async def show(config: Config) -> bool:
     tally, site = await _collect_twice(config, machine)
     sys.stdout.buffer.write(site.body())
     sys.stdout.buffer.flush()
-    return any(health.up for health in tally.snapshot.health)
+    return any(health.up for health in tally.snapshot.health if health.about == "gpus")
 
 
 async def record(config: Config, folder: Path) -> list[Path]:
@@ -139,6 +142,7 @@ async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]
     """Two ticks, the least from which activity can be told; the second is published."""
     collector = _collector(config, machine, patience=max(config.nvml_deadline, 10.0))
     ledger, site = _ledger(config, machine, scraped=False), _site(config, machine)
+    await collector.start(once=True)
     await loop.once(collector, ledger, Pace.INTERVAL)
     await machine.clock.until(machine.clock.monotonic() + config.tick)
     tally = await loop.once(collector, ledger, Pace.INTERVAL)
@@ -150,12 +154,13 @@ async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]
 
 def _collector(config: Config, machine: Machine, patience: float) -> Collector:
     nvml = NvmlSource(machine, Choice(config.gpus), deadline=config.nvml_deadline, patience=patience)
-    return Collector(machine, (nvml,), *_owners(config, machine))
-
-
-def _owners(config: Config, machine: Machine) -> tuple[list[Resolver], list[Watcher]]:
-    """Who says whose a process is, in this order, and who of them wants to see the GPUs first."""
     identify = _identify(machine)
+    outside = discover(machine, _places(config), identify)
+    return Collector(machine, (nvml,), *_owners(config, machine, identify), outside)
+
+
+def _owners(config: Config, machine: Machine, identify: Identify) -> tuple[list[Resolver], list[Watcher]]:
+    """Who says whose a process is, in this order, and who of them wants to see the GPUs first."""
     resolvers: list[Resolver] = [
         CgroupOwner(identify),
         DockerFiles(machine, identify, config.docker_root),
@@ -171,7 +176,28 @@ def _identify(machine: Machine) -> Identify:
     """Reads cgroups as seen from this machine's node; remembered, since resolvers ask one after another."""
     namespaces = machine.namespaces()
     base = node_base((namespaces.init_cgroup if namespaces else None) or "")
-    return lru_cache(4096)(partial(parse, base=base))
+    own_pod = machine.variable("POD_UID") or None
+    return lru_cache(4096)(partial(parse, base=base, own_pod=own_pod))
+
+
+def _places(config: Config) -> Places:
+    return Places(
+        kubernetes=config.kubernetes,
+        kubelet_root=config.kubelet_root or "",
+        podresources_socket=config.kubelet_podresources_socket or "",
+        kubelet_url=config.kubelet_url,
+        kubelet_insecure=config.kubelet_insecure,
+        cri_socket=config.cri_socket or "",
+        docker_socket=config.docker_socket or "",
+        podman_socket=config.podman_socket or "",
+        logs=config.kubernetes_logs,
+        api=config.kubernetes_api,
+        token_file=config.kubernetes_token_file or "",
+        ca_file=config.kubernetes_ca_file or "",
+        node=config.kubernetes_node,
+        labels=config.kubernetes_pod_labels,
+        annotations=config.kubernetes_pod_annotations,
+    )
 
 
 def _ledger(
@@ -203,7 +229,15 @@ def _keeper(config: Config, machine: Machine) -> Keeper | None:
 
 
 def _site(config: Config, machine: Machine) -> Site:
-    return Site(machine, dialects=config.dialect, path=config.web_telemetry_path, max_age=config.max_age)
+    rows = native.metrics(config.kubernetes_pod_labels, config.kubernetes_pod_annotations)
+    tables = {**DIALECTS, "native": rows}
+    return Site(
+        machine,
+        dialects=config.dialect,
+        tables=tables,
+        path=config.web_telemetry_path,
+        max_age=config.max_age,
+    )
 
 
 async def _end(step: Coroutine[None, None, None]) -> None:

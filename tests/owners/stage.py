@@ -12,6 +12,7 @@ from typing import Any, ParamSpec
 from gputally.machine import Gpu
 from gputally.machine.clocks import VirtualClock
 from gputally.model import Activity, Device, Holder, Namespaces, Process, ProcessKey, Reading, SelfUsage
+from tests.fakes.silent import Silent
 
 P = ParamSpec("P")
 GPU = "GPU-00000000-0000-0000-0000-000000000000"
@@ -32,7 +33,7 @@ def awaited(test: Callable[P, Coroutine[None, None, None]]) -> Callable[P, None]
     return run
 
 
-class Stage:
+class Stage(Silent):
     """Answers from what a test put there."""
 
     name = "stage"

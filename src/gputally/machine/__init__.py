@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gputally.model import Namespaces, Process, ProcessKey, SelfUsage
@@ -22,6 +23,20 @@ class Clock(Protocol):
 
     async def until(self, monotonic: float) -> None:
         """Wait until that moment; a moment that has passed is no wait."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a web server is to be approached; files are read anew for every request."""
+
+    socket: str = ""
+    """A unix socket to speak HTTP over, in place of the URL's host."""
+    token_file: str = ""
+    ca_file: str = ""
+    verify: bool = True
+
+
+OPEN = Access()
 
 
 class Machine(Protocol):
@@ -52,6 +67,27 @@ class Machine(Protocol):
 
     def ended(self) -> Sequence[ProcessKey]:
         """Watched processes that went since the question before."""
+
+    async def rpc(self, socket: str, method: str, request: bytes) -> bytes:
+        """Answer one gRPC call on a unix socket, or raise Unreadable with gRPC's status."""
+
+    def stream(self, socket: str, method: str, request: bytes) -> AsyncIterator[bytes]:
+        """The messages of a gRPC stream, as they come."""
+
+    async def get(self, url: str, access: Access = OPEN) -> bytes:
+        """The body of a web page, or Unreadable with the HTTP status."""
+
+    def lines(self, url: str, access: Access = OPEN) -> AsyncIterator[bytes]:
+        """The lines of a web page that does not end, as they come."""
+
+    def folder(self, path: str) -> Mapping[str, str]:
+        """Names in a folder, each with where it points to if it is a symbolic link, else empty."""
+
+    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+        """Command-line flags, only those wanted, of the first process that runs one of these commands."""
+
+    def variable(self, name: str) -> str:
+        """An environment variable of this program; empty where there is none."""
 
     def self_usage(self) -> SelfUsage:
         """What this program itself uses."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any
 
-from gputally.machine import Gpu
+from gputally.machine import OPEN, Access, Gpu, files, web
 from gputally.machine.clocks import RealClock
 from gputally.machine.nvml import LocalNvml
 from gputally.machine.processes import LocalProcesses, exists, read_file
-from gputally.model import Namespaces, Process, ProcessKey, SelfUsage
+from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 MOST_FILE = 2**20
 
@@ -52,6 +52,40 @@ class LocalMachine:
     def ended(self) -> Sequence[ProcessKey]:
         """Ask the kernel who went."""
         return self._processes.ended()
+
+    async def rpc(self, socket: str, method: str, request: bytes) -> bytes:
+        """Ask a gRPC server."""
+        if not os.path.exists(socket):
+            raise Unreadable(f"{socket}: not there, or not for us to see")
+        from gputally.machine import grpc  # 2.4 MiB that a host without Kubernetes need not carry
+
+        return await grpc.call(socket, method, request)
+
+    def stream(self, socket: str, method: str, request: bytes) -> AsyncIterator[bytes]:
+        """Follow a gRPC stream."""
+        from gputally.machine import grpc
+
+        return grpc.messages(socket, method, request)
+
+    async def get(self, url: str, access: Access = OPEN) -> bytes:
+        """Ask a web server."""
+        return await web.get(url, access)
+
+    def lines(self, url: str, access: Access = OPEN) -> AsyncIterator[bytes]:
+        """Follow a web page."""
+        return web.lines(url, access)
+
+    def folder(self, path: str) -> Mapping[str, str]:
+        """List a folder."""
+        return files.folder(path)
+
+    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+        """Look through /proc; dear, so not to be asked often."""
+        return files.flags(self._proc_root, commands, wanted)
+
+    def variable(self, name: str) -> str:
+        """Look into our own environment."""
+        return os.environ.get(name, "")
 
     def self_usage(self) -> SelfUsage:
         """What this program uses, by its own account in the kernel."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gputally.machine import Gpu
+from gputally.machine import OPEN, Access, Gpu
 from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 NOT_SUPPORTED = 3
@@ -58,7 +58,8 @@ class RecordedMachine:
     name = "recorded"
 
     def __init__(self, folder: str, *, paced: bool = False) -> None:
-        self._frames = _frames(Path(folder))
+        self._folder = Path(folder)
+        self._frames = _frames(self._folder)
         self.clock = RecordedClock([(f["monotonic"], f["time"]) for f in self._frames], paced)
         self._watched: set[ProcessKey] = set()
 
@@ -108,12 +109,60 @@ class RecordedMachine:
         self._watched.difference_update(gone)
         return sorted(gone, key=lambda key: key.pid)
 
+    async def rpc(self, socket: str, method: str, request: bytes) -> bytes:
+        """The answer of this tick."""
+        return self._bytes(f"rpc {socket} {method}")
+
+    async def stream(self, socket: str, method: str, request: bytes) -> AsyncIterator[bytes]:
+        """Streams are not recorded: what they bring is in the next list."""
+        raise Unreadable(f"{method}: streams are not recorded")
+        yield b""
+
+    async def get(self, url: str, access: Access = OPEN) -> bytes:
+        """The page of this tick."""
+        return self._bytes(f"get {access.socket}{url}")
+
+    async def lines(self, url: str, access: Access = OPEN) -> AsyncIterator[bytes]:
+        """Streams are not recorded."""
+        raise Unreadable(f"{url}: streams are not recorded")
+        yield b""
+
+    def folder(self, path: str) -> Mapping[str, str]:
+        """The folder at this tick."""
+        return dict(self._answer(f"folder {path}"))
+
+    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+        """What was found of these flags."""
+        found: Mapping[str, str] = self._answer("flags")
+        return {name: value for name, value in found.items() if name in wanted}
+
+    def variable(self, name: str) -> str:
+        """The variable where it was recorded."""
+        return str(self._frames[self.clock.tick]["outside"].get(f"variable {name}", ""))
+
     def self_usage(self) -> SelfUsage:
         """What the recording exporter used."""
         return SelfUsage(**self._frames[self.clock.tick]["self"])
 
     def close(self) -> None:
         """There is nothing to let go of."""
+
+    def _answer(self, asked: str) -> Any:
+        answer = self._frames[self.clock.tick]["outside"].get(
+            asked, {"error": None, "reason": "not recorded"}
+        )
+        if isinstance(answer, dict) and "error" in answer:
+            raise Unreadable(str(answer.get("reason", "error")), answer["error"])
+        return answer
+
+    def _bytes(self, asked: str) -> bytes:
+        name = str(self._answer(asked))
+        if "/" in name or name.startswith("."):
+            raise BadRecording(f"{self._folder}: {asked} is answered by {name!r}, which is no file of it")
+        try:
+            return (self._folder / name).read_bytes()
+        except OSError as error:
+            raise BadRecording(f"{self._folder / name}: {error.strerror}") from None
 
 
 def _frames(folder: Path) -> list[dict[str, Any]]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gputally import __version__
-from gputally.machine import Clock, Gpu, Machine
+from gputally.machine import OPEN, Access, Clock, Gpu, Machine
 from gputally.machine.file_masks import what_we_use
+from gputally.machine.masks import without_secrets
+from gputally.machine.messages import trimmed
 from gputally.machine.recorded import question
 from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
@@ -50,6 +52,7 @@ class Recorder:
         self._answers: dict[str, dict[str, Any]] = {}
         self._processes: dict[str, dict[str, Any] | None] = {}
         self._outside: dict[str, Any] = {}
+        self._files: dict[str, bytes] = {}
         self._usage = SelfUsage()
 
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
@@ -102,6 +105,59 @@ class Recorder:
             self._processes.pop(str(key.pid), None)
         return gone
 
+    async def rpc(self, socket: str, method: str, request: bytes) -> bytes:
+        """Ask, and keep the message in a file."""
+        asked = f"rpc {socket} {method}"
+        try:
+            answer = await self._machine.rpc(socket, method, request)
+        except Unreadable as error:
+            self._outside[asked] = {"error": error.code, "reason": str(error)}
+            raise
+        self._outside[asked] = self._file(method.strip("/").replace("/", "."), "bin", trimmed(method, answer))
+        return answer
+
+    def stream(self, socket: str, method: str, request: bytes) -> AsyncIterator[bytes]:
+        """Ask; streams are not kept."""
+        return self._machine.stream(socket, method, request)
+
+    async def get(self, url: str, access: Access = OPEN) -> bytes:
+        """Ask, and keep what we read of the page, without pod specifications, which may hold secrets."""
+        asked = f"get {access.socket}{url}"
+        try:
+            answer = await self._machine.get(url, access)
+        except Unreadable as error:
+            self._outside[asked] = {"error": error.code, "reason": str(error)}
+            raise
+        self._outside[asked] = self._file("page", "json", without_secrets(answer))
+        return answer
+
+    def lines(self, url: str, access: Access = OPEN) -> AsyncIterator[bytes]:
+        """Ask; streams are not kept."""
+        return self._machine.lines(url, access)
+
+    def folder(self, path: str) -> Mapping[str, str]:
+        """Ask, and keep the names."""
+        try:
+            names = self._machine.folder(path)
+        except Unreadable as error:
+            self._outside[f"folder {path}"] = {"error": error.code, "reason": str(error)}
+            raise
+        self._outside[f"folder {path}"] = dict(names)
+        return names
+
+    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+        """Ask, and keep those that were wanted."""
+        found = self._machine.flags(commands, wanted)
+        self._outside["flags"] = dict(found)
+        return found
+
+    def variable(self, name: str) -> str:
+        """Ask, and keep it: none of those asked for is a secret."""
+        value = self._machine.variable(name)
+        if value:
+            self._outside[f"variable {name}"] = value
+        return value
+
     def self_usage(self) -> SelfUsage:
         """Ask, and keep it."""
         self._usage = self._machine.self_usage()
@@ -141,7 +197,19 @@ class Recorder:
         for number, tick in enumerate(self._ticks):
             paths.append(folder / f"tick-{number:03d}.json")
             paths[-1].write_text(_lines(tick), encoding="utf-8")
+        for name, content in self._files.items():
+            paths.append(folder / name)
+            paths[-1].write_bytes(content)
         return paths
+
+    def _file(self, stem: str, kind: str, content: bytes) -> str:
+        """The name of the file that holds this; the same content is kept once."""
+        for name, known in self._files.items():
+            if known == content:
+                return name
+        name = f"{stem}-{len(self._files):03d}.{kind}"
+        self._files[name] = content
+        return name
 
     def _keep(self, gpu: Gpu, asked: str, answer: Any) -> None:
         who = "system" if gpu is None else str(gpu)

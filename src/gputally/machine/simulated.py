@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from gputally.machine import Clock
+from gputally.machine import OPEN, Access, Clock
 from gputally.machine import Gpu as Whom
+from gputally.machine.simulation import kubelet
 from gputally.machine.simulation.answers import ANSWERS, NOT_FOUND, NOT_SUPPORTED, Asked
 from gputally.machine.simulation.busy_node import DEFAULT_BOARDS, DEFAULT_CAST
 from gputally.machine.simulation.cast import Board, Workload
 from gputally.machine.simulation.gpu import Gpu
 from gputally.machine.simulation.rhythm import SLOT_US, SLOTS_PER_SECOND
-from gputally.machine.simulation.roles import LivingPod, docker_file, gpu_uuid, pods, role_of, roles
+from gputally.machine.simulation.roles import (
+    LivingPod,
+    docker_containers,
+    docker_file,
+    gpu_uuid,
+    pods,
+    role_of,
+    roles,
+)
 from gputally.machine.simulation.samplers import SAMPLERS, Sampler
 from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 INVALID_ARGUMENT = 2
 FUNCTION_NOT_FOUND = 13
+WATCH_SECONDS = 1.0
 INIT_PID_NAMESPACE = 4_026_531_836
 FIXED_USAGE = SelfUsage(cpu_seconds=1.5, resident_bytes=40 * 2**20, open_fds=20, threads=10)
 
@@ -99,6 +110,41 @@ class SimulatedMachine:
         for key in gone:
             del self._watched[key]
         return gone
+
+    async def rpc(self, socket: str, method: str, request: bytes) -> bytes:
+        """Answer as this node's kubelet would."""
+        return kubelet.rpc(self.pods(), self._uuids, socket, method)
+
+    async def stream(self, socket: str, method: str, request: bytes) -> AsyncIterator[bytes]:
+        """Tell nothing for a while, and end: whoever follows asks for the list again."""
+        await asyncio.sleep(WATCH_SECONDS)
+        return
+        yield b""
+
+    async def get(self, url: str, access: Access = OPEN) -> bytes:
+        """Answer as Docker would; there is no other web server."""
+        if not access.socket.endswith("docker.sock"):
+            raise Unreadable(f"{url}: nobody listens there")
+        return kubelet.docker(docker_containers(self._seed, self._cast, self._slot()))
+
+    async def lines(self, url: str, access: Access = OPEN) -> AsyncIterator[bytes]:
+        """There is no web server."""
+        raise Unreadable(f"{url}: nobody listens there")
+        yield b""
+
+    def folder(self, path: str) -> Mapping[str, str]:
+        """List the folders of pod logs."""
+        return kubelet.folder(self.pods(), path)
+
+    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+        """How the kubelet was started."""
+        if "kubelet" not in commands:
+            raise Unreadable(f"no process runs {' or '.join(sorted(commands))}")
+        return {"root-dir": kubelet.ROOT}
+
+    def variable(self, name: str) -> str:
+        """Only where we are."""
+        return kubelet.NODE if name == "NODE_NAME" else ""
 
     def self_usage(self) -> SelfUsage:
         """What this program itself uses, or what it was told to say."""

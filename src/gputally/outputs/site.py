@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from gputally import __version__
 from gputally.dialects import DIALECTS, native
 from gputally.machine import Machine
-from gputally.metrics import families
+from gputally.metrics import Metric, families
 from gputally.model import Snapshot
 from gputally.outputs.http import Answer, Request
 from gputally.outputs.text import OPENMETRICS_TYPE, PLAIN_TYPE, Text, TextWriter
@@ -49,11 +49,13 @@ class Site:
         machine: Machine,
         *,
         dialects: Sequence[str] = ("native",),
+        tables: Mapping[str, tuple[Metric, ...]] = DIALECTS,
         path: str = "/metrics",
         max_age: float = 15.0,
     ) -> None:
         self._clock = machine.clock
         self._dialects = dialects
+        self._tables = tables
         self._path = path
         self._max_age = max_age
         self._writers = {name: TextWriter() for name in dialects}
@@ -65,7 +67,8 @@ class Site:
 
     def publish(self, tally: Tally) -> int:
         """Render the Tally, which is served from now on; tells how many series had another's labels."""
-        texts = {name: self._writers[name].write(families(DIALECTS[name], tally)) for name in self._dialects}
+        rows = {name: families(self._tables[name], tally) for name in self._dialects}
+        texts = {name: self._writers[name].write(rows[name]) for name in self._dialects}
         editions = {f"{self._path}/{name}": Edition(text) for name, text in texts.items()}
         editions[self._path] = Edition(_together(list(texts.values())))
         self._editions, self._published_at = editions, tally.snapshot.monotonic

@@ -98,7 +98,7 @@ class Census:
     def _settle(self, now: float) -> None:
         """Ask again for names that were still coming; after a while they are given up."""
         for entry in [*self._living.values(), *self._departed.values()]:
-            if entry.owner is PENDING:
+            if entry.owner is PENDING or entry.owner is UNNAMED:  # a name may come late, but not too late
                 owner = resolve(self._resolvers, entry.process)
                 late = owner is PENDING and now - entry.met_at > NAMED_WITHIN
                 entry.owner = UNNAMED if late else owner

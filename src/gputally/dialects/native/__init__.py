@@ -1,9 +1,20 @@
 """gputally's own names: base units, one meaning per family, `sum()` always right."""
 
+from collections.abc import Sequence
+
 from gputally.dialects.native.exporter import BARE_METRICS, EXPORTER_METRICS
 from gputally.dialects.native.gpu import GPU_METRICS
+from gputally.dialects.native.owners import GRANT_METRICS, info
 from gputally.dialects.native.work import NAMESPACE_METRICS, PROCESS_METRICS, WORKLOAD_METRICS
+from gputally.metrics import Metric
 
-METRICS = EXPORTER_METRICS + GPU_METRICS + WORKLOAD_METRICS + NAMESPACE_METRICS + PROCESS_METRICS
 
-__all__ = ["BARE_METRICS", "METRICS"]
+def metrics(labels: Sequence[str] = (), annotations: Sequence[str] = ()) -> tuple[Metric, ...]:
+    """The whole table, with these pod labels and annotations on the info row."""
+    work = WORKLOAD_METRICS + GRANT_METRICS + NAMESPACE_METRICS + PROCESS_METRICS
+    return (*EXPORTER_METRICS, *GPU_METRICS, info(labels, annotations), *work)
+
+
+METRICS = metrics()
+
+__all__ = ["BARE_METRICS", "METRICS", "metrics"]

@@ -13,7 +13,7 @@ from gputally.tally import Tally
 
 
 def _up(tally: Tally) -> int:
-    return int(any(health.up for health in tally.snapshot.health))
+    return int(any(health.up for health in tally.snapshot.health if health.about == "gpus"))
 
 
 def _build(tally: Tally) -> Mapping[Any, int]:

@@ -119,6 +119,16 @@ def pods(seed: int, cast: Sequence[Workload], slot: int) -> tuple[LivingPod, ...
     )
 
 
+def docker_containers(seed: int, cast: Sequence[Workload], slot: int) -> dict[str, str]:
+    """Docker containers that live in that slot: id -> name."""
+    homes = [(workload.home, workload.life.turn(slot)) for workload in cast]
+    return {
+        _digest(seed, home.name, turn): home.name
+        for home, turn in homes
+        if isinstance(home, DockerContainer) and turn is not None
+    }
+
+
 def docker_file(seed: int, cast: Sequence[Workload], slot: int, path: str) -> bytes | None:
     """What Docker wrote down of a container that lives in that slot."""
     for workload in cast:

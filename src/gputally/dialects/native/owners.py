@@ -1,0 +1,118 @@
+"""Rows about owners: what more is known of them, and what Kubernetes granted them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gputally.metrics import GAUGE, INFO, Metric, Scope
+from gputally.model import PENDING, UNKNOWN, UNNAMED, Detail, Owner, Snapshot
+
+_OWNER_LABELS = ("kind", "namespace", "pod", "container", "workload")
+
+
+@dataclass(frozen=True)
+class Use:
+    """A device that was granted to an owner, or is used without a grant."""
+
+    owner: Owner
+    gpu: int
+    uuid: str
+    mig: str
+    granted: bool
+
+
+def uses(snapshot: Snapshot) -> Iterator[Use]:
+    """Every grant, and every use without one; an init container may use what its pod will have."""
+    if snapshot.grants is None:
+        return
+    indexes = {device.uuid: device.index for device in snapshot.devices}
+    for grant in snapshot.grants:
+        if grant.uuid in indexes:
+            yield Use(grant.owner, indexes[grant.uuid], grant.uuid, grant.mig, granted=True)
+    granted = {(g.owner.namespace, g.owner.pod, g.uuid, g.mig) for g in snapshot.grants}
+    for owner, uuid, mig in _held(snapshot):
+        pod = (owner.namespace, owner.pod)
+        # Who was given a device that we do not know may well be using just that one.
+        if (*pod, uuid, mig) not in granted and (*pod, "", "") not in granted:
+            yield Use(owner, indexes[uuid], uuid, mig, granted=False)
+
+
+def info(labels: Sequence[str] = (), annotations: Sequence[str] = ()) -> Metric:
+    """The row about an owner, with the pod labels and annotations that were chosen."""
+
+    def value(pair: tuple[Owner, Detail]) -> dict[tuple[str, ...], int]:
+        detail = pair[1]
+        shown = [detail.labels.get(key, "") for key in labels]
+        shown += [detail.annotations.get(key, "") for key in annotations]
+        return {tuple(shown): 1}
+
+    names = label_names("label_", labels) + label_names("annotation_", annotations)
+    return Metric(
+        _OWNER,
+        "gputally_workload_info",
+        INFO,
+        "A container on a GPU or with one allocated: its uid, node and id, and chosen labels of its pod.",
+        value if names else lambda _: 1,
+        by=names,
+    )
+
+
+def label_names(prefix: str, keys: Sequence[str]) -> tuple[str, ...]:
+    """Names for a metric's labels; keys that come out alike are told apart by a number."""
+    plain = [prefix + re.sub(r"[^a-zA-Z0-9_]", "_", key) for key in keys]
+    counts, seen, names = Counter(plain), Counter[str](), list[str]()
+    for name in plain:
+        seen[name] += 1
+        wanted = f"{name}_conflict{seen[name]}" if counts[name] > 1 else name
+        while wanted in names:
+            wanted += "_"
+        names.append(wanted)
+    return tuple(names)
+
+
+def _held(snapshot: Snapshot) -> list[tuple[Owner, str, str]]:
+    """(owner, GPU, MIG instance) of everybody who holds a context and whom we can name."""
+    found = set()
+    for device in snapshot.devices:
+        for holder in device.holders or ():
+            process = snapshot.processes.get(holder.pid)
+            owner = UNKNOWN if process is None else snapshot.owners[process.key]
+            if owner not in (PENDING, UNNAMED, UNKNOWN):
+                found.add((owner, device.uuid, holder.mig))
+    return sorted(found, key=lambda use: (use[1], use[2], tuple(use[0])))
+
+
+def _names(owner: Owner) -> tuple[str, ...]:
+    return (owner.kind, owner.namespace, owner.pod, owner.container, owner.workload)
+
+
+def _about(pair: tuple[Owner, Detail]) -> tuple[str, ...]:
+    owner, detail = pair
+    return (*_names(owner), detail.uid, detail.node, detail.container_id)
+
+
+_GRANT = Scope(
+    "grant",
+    (*_OWNER_LABELS, "gpu", "uuid", "mig"),
+    lambda tally: uses(tally.snapshot),
+    lambda use: (*_names(use.owner), str(use.gpu), use.uuid, use.mig),
+)
+_OWNER = Scope(
+    "owner",
+    (*_OWNER_LABELS, "uid", "node", "container_id"),
+    lambda tally: tally.snapshot.details.items(),
+    _about,
+)
+
+GRANT_METRICS = (
+    Metric(
+        _GRANT,
+        "gputally_workload_granted",
+        GAUGE,
+        "1 for a device that Kubernetes allocated to the container; 0 where it is used without that.",
+        lambda use: int(use.granted),
+    ),
+)

@@ -1,0 +1,62 @@
+"""Folders, and the command lines of a few known programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from itertools import islice
+
+from gputally.model import Unreadable
+
+MOST_NAMES = 20_000
+MOST_BYTES = 65_536
+
+
+def folder(path: str) -> Mapping[str, str]:
+    """Names in a folder, each with its target if it is a symbolic link."""
+    try:
+        with os.scandir(path) as entries:
+            return {entry.name: _target(entry) for entry in islice(entries, MOST_NAMES)}
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.strerror}", error.errno) from None
+
+
+def flags(proc: str, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+    """Walks /proc once; no other flag is handed on, since command lines may hold secrets."""
+    for pid in sorted((name for name in folder(proc) if name.isdigit()), key=int):
+        try:
+            if _read(f"{proc}/{pid}/comm").strip() in commands:
+                return chosen(_read(f"{proc}/{pid}/cmdline").split("\0"), wanted)
+        except OSError:
+            continue  # it went meanwhile
+    raise Unreadable(f"no process runs {' or '.join(sorted(commands))}")
+
+
+def chosen(words: Collection[str], wanted: Collection[str]) -> dict[str, str]:
+    """The wanted flags of a command line, written `--flag value`, `--flag=value` or as a k3s kubelet-arg."""
+    found: dict[str, str] = {}
+    waiting = ""
+    for word in words:
+        if waiting:
+            found[waiting], waiting = word, ""
+            continue
+        name, equals, value = word.lstrip("-").removeprefix("kubelet-arg=").lstrip("-").partition("=")
+        if name not in wanted:
+            continue
+        if equals:
+            found[name] = value
+        elif word.startswith("-"):
+            waiting = name
+    return found
+
+
+def _target(entry: os.DirEntry[str]) -> str:
+    try:
+        return os.readlink(entry.path) if entry.is_symlink() else ""
+    except OSError:
+        return ""
+
+
+def _read(path: str) -> str:
+    with open(path, "rb") as file:
+        return file.read(MOST_BYTES).decode("utf-8", "replace")

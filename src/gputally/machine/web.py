@@ -1,0 +1,164 @@
+"""HTTP as a client: bounded in time and size, without redirects, over TLS or a unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from contextlib import aclosing
+from urllib.parse import urlsplit
+
+from tornado.http1connection import HTTP1Connection, HTTP1ConnectionParameters
+from tornado.httputil import (
+    HTTPHeaders,
+    HTTPInputError,
+    HTTPMessageDelegate,
+    RequestStartLine,
+    ResponseStartLine,
+)
+from tornado.iostream import IOStream
+from tornado.tcpclient import TCPClient
+
+from gputally.machine import Access
+from gputally.model import Unreadable
+
+DEADLINE = 5.0
+MOST_BYTES = 64 * 2**20
+MOST_LINE_BYTES = 4 * 2**20
+SILENCE = 600.0
+"""Seconds after which a watch without a line is taken for dead; bookmarks come every minute."""
+LONGEST_TOKEN = 65_536
+ENDLESS = HTTP1ConnectionParameters(max_body_size=2**50, max_header_size=65_536, no_keep_alive=True)
+FAILURES = (HTTPInputError, OSError, ValueError)
+
+
+async def get(url: str, access: Access) -> bytes:
+    """The body of a page."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(DEADLINE), aclosing(_chunks(url, access)) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > MOST_BYTES:
+                    raise Unreadable(f"{_place(url)}: more than {MOST_BYTES} bytes")
+    except TimeoutError:
+        raise Unreadable(f"{_place(url)}: no answer in {DEADLINE:g} s") from None
+    return bytes(body)
+
+
+async def lines(url: str, access: Access) -> AsyncIterator[bytes]:
+    """The lines of a page as they come; a reader that is slow slows the sender."""
+    rest = b""
+    async with aclosing(_chunks(url, access)) as chunks:
+        async for chunk in chunks:
+            *whole, rest = (rest + chunk).split(b"\n")
+            for line in whole:
+                yield line
+            if len(rest) > MOST_LINE_BYTES:
+                raise Unreadable(f"{_place(url)}: a line of more than {MOST_LINE_BYTES} bytes")
+
+
+class _Reader(HTTPMessageDelegate):
+    """Hands on what comes, one piece at a time; None is the end."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.pieces: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=1)
+
+    def headers_received(
+        self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
+    ) -> None:
+        assert isinstance(start_line, ResponseStartLine)
+        self.status = start_line.code
+
+    def data_received(self, chunk: bytes) -> Awaitable[None]:
+        return self.pieces.put(chunk)
+
+
+async def _chunks(url: str, access: Access) -> AsyncGenerator[bytes, None]:
+    """The body of a page with status 200, piece by piece; the connection ends with whoever reads it."""
+    headers = _headers(url, access)
+    stream: IOStream | None = None
+    reading: asyncio.Future[None] | None = None
+    try:
+        async with asyncio.timeout(DEADLINE):
+            stream = await _connect(url, access)
+            connection = HTTP1Connection(stream, True, ENDLESS)
+            path = url.split("/", 3)[3] if url.count("/") > 2 else ""
+            await connection.write_headers(RequestStartLine("GET", f"/{path}", ""), headers)
+            connection.finish()
+        reader = _Reader()
+        reading = asyncio.ensure_future(_read(connection, reader))
+        refused = b""
+        while (chunk := await asyncio.wait_for(reader.pieces.get(), SILENCE)) is not None:
+            if reader.status == 200:
+                yield chunk
+            elif len(refused) < 200:
+                refused += chunk
+        await reading
+        if reader.status != 200:
+            why = " ".join(refused[:200].decode("utf-8", "replace").split())
+            raise Unreadable(f"{_place(url)}: HTTP {reader.status} {why}".rstrip(), reader.status)
+    except TimeoutError:
+        raise Unreadable(f"{_place(url)}: no answer in time") from None
+    except FAILURES as error:
+        raise Unreadable(f"{_place(url)}: {getattr(error, 'strerror', None) or error}") from None
+    finally:
+        if reading is not None:
+            reading.cancel()
+        if stream is not None:
+            stream.close()
+
+
+async def _read(connection: HTTP1Connection, reader: _Reader) -> None:
+    try:
+        await connection.read_response(reader)
+        if not reader.status:
+            raise ValueError("the connection was closed, or the answer was not HTTP")
+    finally:
+        await reader.pieces.put(None)
+
+
+async def _connect(url: str, access: Access) -> IOStream:
+    if access.socket:
+        stream = IOStream(socket.socket(socket.AF_UNIX), max_buffer_size=MOST_BYTES)
+        return await stream.connect(access.socket)
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    context = _context(access) if secure else None
+    port = parts.port or (443 if secure else 80)
+    return await TCPClient().connect(
+        parts.hostname or "", port, ssl_options=context, max_buffer_size=MOST_BYTES
+    )
+
+
+def _headers(url: str, access: Access) -> HTTPHeaders:
+    headers = HTTPHeaders(
+        {"Host": urlsplit(url).netloc, "Accept": "application/json", "User-Agent": "gputally"}
+    )
+    headers["Connection"] = "close"
+    if access.token_file and _is_private(url, access):
+        try:
+            with open(access.token_file, encoding="ascii") as file:
+                headers["Authorization"] = f"Bearer {file.read(LONGEST_TOKEN).strip()}"
+        except (OSError, ValueError) as error:
+            raise Unreadable(f"{access.token_file}: {error}") from None
+    return headers
+
+
+def _is_private(url: str, access: Access) -> bool:
+    """Nobody on the way can read along; a token goes nowhere else."""
+    return bool(access.socket) or url.startswith(("https:", "http://127.0.0.1:", "http://localhost:"))
+
+
+def _place(url: str) -> str:
+    return url.partition("?")[0]
+
+
+def _context(access: Access) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=access.ca_file or None)
+    if not access.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

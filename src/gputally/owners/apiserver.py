@@ -1,0 +1,67 @@
+"""The API server's list and watch of this node's pods."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import quote
+
+from gputally.machine import Access, Machine
+from gputally.model import Unreadable
+from gputally.owners.pod_json import parse, pod_list
+from gputally.owners.pods import Pod, Pods, from_object
+
+GONE = 410
+WATCH_SECONDS = 300
+"""How long the server is asked to keep a watch; then the list is asked for anew."""
+
+
+class ApiServer:
+    """Holds the pods of one node; without the node's name it would be those of the whole cluster."""
+
+    name = "apiserver"
+    tells_workload = True
+
+    def __init__(self, machine: Machine, url: str, node: str, access: Access) -> None:
+        self._machine = machine
+        self._access = access
+        self._base = f"{url.rstrip('/')}/api/v1/pods?fieldSelector={quote(f'spec.nodeName={node}')}"
+        self._pods: dict[str, Pod] = {}
+        self._version = ""
+        self.pods = Pods()
+
+    async def ask(self) -> None:
+        """List, from the server's cache: any version will do."""
+        page = await self._machine.get(f"{self._base}&resourceVersion=0", self._access)
+        pods, self._version = pod_list(page)
+        self._pods = {pod.uid: pod for pod in pods}
+        self.pods = Pods.of(pods)
+
+    async def follow(self, hurry: asyncio.Event) -> None:
+        """Watch until the server ends it or no longer knows the version we were at."""
+        url = (
+            f"{self._base}&watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}"
+            f"&resourceVersion={quote(self._version)}"
+        )
+        began = self._machine.clock.monotonic()
+        async for line in self._machine.lines(url, self._access):
+            if line.strip():
+                self._take(parse(line))
+        if self._machine.clock.monotonic() - began < 1.0:
+            raise Unreadable("the watch ended as soon as it began")
+
+    def _take(self, event: Any) -> None:
+        try:
+            kind, item = event["type"], event["object"]
+            if kind == "ERROR":
+                raise Unreadable(f"watch: {item.get('message', 'error')}", item.get("code"))
+            if kind == "BOOKMARK":
+                return
+            pod = from_object(item)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Unreadable(f"not an event of a watch: {error}") from None
+        if kind == "DELETED":
+            self._pods.pop(pod.uid, None)
+        else:
+            self._pods[pod.uid] = pod
+        self.pods = Pods.of(self._pods.values())

@@ -1,0 +1,55 @@
+"""Names from the folders of pod logs: there before a container starts, without any server."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+
+from gputally.machine import Machine
+from gputally.model import Unreadable
+from gputally.owners.inquiry import pause
+from gputally.owners.pods import Pod, Pods
+
+EVERY = 10.0
+LEAST = 0.5
+_FOLDER = re.compile(r"([^_/]+)_([^_/]+)_([0-9a-fA-F-]{32,36})")
+_LINK = re.compile(r"[^_]+_[^_]+_.+-([0-9a-f]{64})\.log")
+_TARGET = re.compile(r".*/([^_/]+)_([^_/]+)_([0-9a-fA-F-]{32,36})/([^/]+)/[^/]+\.log")
+
+
+class PodLogs:
+    """Holds the pods that have a log folder; it does not know their labels or owners."""
+
+    name = "pod_logs"
+    tells_workload = False
+
+    def __init__(self, machine: Machine, folder: str) -> None:
+        self._machine = machine
+        self._folder = folder.rstrip("/")
+        self.pods = Pods()
+
+    async def ask(self) -> None:
+        """List the folders; links to containers may be missing, pods may not."""
+        folders = self._machine.folder(f"{self._folder}/pods")
+        try:
+            links = self._machine.folder(f"{self._folder}/containers")
+        except Unreadable:
+            links = {}
+        self.pods = Pods.of(read(folders, links))
+
+    async def follow(self, hurry: asyncio.Event) -> None:
+        """Wait for the next time."""
+        await pause(EVERY, hurry, LEAST)
+
+
+def read(folders: Mapping[str, str], links: Mapping[str, str]) -> list[Pod]:
+    """Pods by the names of their folders, with the containers that links point from."""
+    containers: dict[str, dict[str, str]] = {}
+    for name, target in links.items():
+        link, place = _LINK.fullmatch(name), _TARGET.fullmatch(target)
+        # A name past 255 bytes is cut in the middle of the id; then the folder alone must do.
+        if link and place:
+            containers.setdefault(place[3], {})[link[1]] = place[4]
+    found = filter(None, map(_FOLDER.fullmatch, folders))
+    return [Pod(m[3], m[1], m[2], containers.get(m[3], {})) for m in found]

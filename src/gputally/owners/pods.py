@@ -1,0 +1,101 @@
+"""Pods as those who name them know them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MIRROR = "kubernetes.io/config.mirror"
+HASH = "kubernetes.io/config.hash"
+STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+OVER = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Who controls a pod."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One pod."""
+
+    uid: str
+    namespace: str
+    name: str
+    containers: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Container id -> name."""
+    owner: Reference | None = None
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
+    over: bool = False
+    """It ended, and holds nothing any more."""
+
+    @property
+    def alias(self) -> str:
+        """The uid that the kubelet knows a static pod by, where the API server gave it another."""
+        return self.annotations.get(HASH, "") if MIRROR in self.annotations else ""
+
+
+@dataclass(frozen=True)
+class Pods:
+    """All that one party knows, and three ways to find it."""
+
+    by_uid: Mapping[str, Pod] = field(default_factory=dict)
+    by_container: Mapping[str, Pod] = field(default_factory=dict)
+    by_name: Mapping[tuple[str, str], Pod] = field(default_factory=dict)
+
+    @staticmethod
+    def of(pods: Iterable[Pod]) -> Pods:
+        """An index of these; of two pods with one name the one that still runs."""
+        found = list(pods)
+        living = sorted(found, key=lambda pod: not pod.over, reverse=False)
+        return Pods(
+            {pod.uid: pod for pod in found},
+            {container: pod for pod in found for container in pod.containers},
+            {(pod.namespace, pod.name): pod for pod in living},
+        )
+
+
+def from_object(item: Mapping[str, Any]) -> Pod:
+    """A pod from the fields of a v1.Pod, however they were sent; wrong types are a ValueError."""
+    try:
+        meta, status = item.get("metadata") or {}, item.get("status") or {}
+        return Pod(
+            uid=str(meta.get("uid", "")),
+            namespace=str(meta.get("namespace", "")),
+            name=str(meta.get("name", "")),
+            containers=dict(_containers(status)),
+            owner=_controller(meta.get("ownerReferences") or ()),
+            labels=_texts(meta.get("labels")),
+            annotations=_texts(meta.get("annotations")),
+            over=status.get("phase") in OVER,
+        )
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"not a pod: {error}") from None
+
+
+def _containers(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    for kind in STATUSES:
+        for container in status.get(kind) or ():
+            _, _, number = str(container.get("containerID") or "").partition("://")
+            if number:
+                yield number, str(container.get("name", ""))
+
+
+def _controller(references: Iterable[Mapping[str, Any]]) -> Reference | None:
+    for reference in references:
+        if reference.get("controller"):
+            return Reference(str(reference.get("kind", "")), str(reference.get("name", "")))
+    return None
+
+
+def _texts(entries: Any) -> dict[str, str]:
+    """A map of strings, from JSON or from protobuf's list of pairs."""
+    if isinstance(entries, list):
+        return {entry["key"]: entry["value"] for entry in entries}
+    return {str(key): str(value) for key, value in (entries or {}).items()}

@@ -1,0 +1,35 @@
+"""A machine on which nobody outside answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping
+
+from gputally.machine import OPEN, Access
+from gputally.model import Unreadable
+
+
+class Silent:
+    """Every question to somebody outside is Unreadable."""
+
+    async def rpc(self, socket: str, method: str, request: bytes) -> bytes:
+        raise Unreadable("nobody is there")
+
+    async def stream(self, socket: str, method: str, request: bytes) -> AsyncIterator[bytes]:
+        raise Unreadable("nobody is there")
+        yield b""
+
+    async def get(self, url: str, access: Access = OPEN) -> bytes:
+        raise Unreadable("nobody is there")
+
+    async def lines(self, url: str, access: Access = OPEN) -> AsyncIterator[bytes]:
+        raise Unreadable("nobody is there")
+        yield b""
+
+    def folder(self, path: str) -> Mapping[str, str]:
+        raise Unreadable("nothing is there")
+
+    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+        raise Unreadable("nobody is there")
+
+    def variable(self, name: str) -> str:
+        return ""

@@ -1,0 +1,184 @@
+"""Names at birth: what is waited for, what is fixed, and what nobody may forge."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from gputally.machine.clocks import VirtualClock
+from gputally.model import PENDING, UNKNOWN, UNNAMED, Owner, Unreadable
+from gputally.owners.identity import Identity
+from gputally.owners.inquiry import Inquiry
+from gputally.owners.logs import read
+from gputally.owners.names import PodNames, Source
+from gputally.owners.pods import Pod, Pods, Reference, from_object
+from tests.fakes.web import pod_object
+
+UID, OTHER_UID = "11111111-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555"
+CID, OTHER_CID = "a1" * 32, "b2" * 32
+WHO = Identity("pod", UID, CID)
+POD = Pod(UID, "ml", "train-0", {CID: "main"}, Reference("StatefulSet", "train"))
+PLAIN = Pod(UID, "ml", "train-0", {CID: "main"})
+NAMED = Owner("pod", "ml", "train-0", "main", "StatefulSet/train")
+
+
+class Party:
+    """Somebody who knows what a test tells it."""
+
+    def __init__(self, *pods: Pod, tells_workload: bool = True, up: bool = True) -> None:
+        self.name = "party"
+        self.tells_workload = tells_workload
+        self.pods = Pods.of(pods)
+        self.up = up
+
+    async def ask(self) -> None:
+        if not self.up:
+            raise Unreadable("down")
+
+    async def follow(self, hurry: asyncio.Event) -> None:
+        await hurry.wait()
+
+
+def names(clock: VirtualClock, *parties: Party, asked: bool = True) -> PodNames:
+    sources = [Source(party, Inquiry(clock, party)) for party in parties]
+    if asked:
+        for source in sources:
+            asyncio.run(source.inquiry.once())
+    return PodNames(clock, sources)
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock(100.0)
+
+
+def test_a_whole_name_is_given_at_once(clock: VirtualClock) -> None:
+    assert names(clock, Party(POD)).name(WHO) == NAMED
+
+
+def test_a_name_without_workload_waits_for_who_may_tell_it(clock: VirtualClock) -> None:
+    rich, logs = Party(), Party(PLAIN, tells_workload=False)
+    book = names(clock, rich, logs)
+    assert book.name(WHO) is PENDING
+    rich.pods = Pods.of([POD])
+    assert book.name(WHO) == NAMED
+
+
+def test_a_name_without_workload_is_taken_when_nobody_else_answers(clock: VirtualClock) -> None:
+    book = names(clock, Party(up=False), Party(PLAIN, tells_workload=False))
+    assert book.name(WHO) == Owner("pod", "ml", "train-0", "main")
+
+
+def test_what_was_said_once_stays_said(clock: VirtualClock) -> None:
+    rich, logs = Party(up=False), Party(PLAIN, tells_workload=False)
+    book = names(clock, rich, logs)
+    first = book.name(WHO)
+    rich.pods = Pods.of([POD])
+    assert book.name(WHO) == first
+
+
+def test_a_name_that_does_not_come_is_unnamed_after_thirty_seconds_and_may_still_come(
+    clock: VirtualClock,
+) -> None:
+    party = Party()
+    book = names(clock, party)
+    assert book.name(WHO) is PENDING
+    clock.jump(129.9)
+    assert book.name(WHO) is PENDING
+    clock.jump(130.1)
+    assert book.name(WHO) is UNNAMED
+    party.pods = Pods.of([POD])
+    assert book.name(WHO) == NAMED
+
+
+def test_without_anybody_the_uid_is_the_name_for_life(clock: VirtualClock) -> None:
+    party = Party(up=False)
+    book = names(clock, party)
+    assert book.name(WHO) == Owner("pod", pod=UID)
+    party.pods = Pods.of([POD])
+    assert book.name(WHO) == Owner("pod", pod=UID)
+
+
+def test_who_has_not_yet_been_asked_is_waited_for(clock: VirtualClock) -> None:
+    assert names(clock, Party(), asked=False).name(WHO) is PENDING
+
+
+def test_a_pause_process_is_its_pods_without_a_container(clock: VirtualClock) -> None:
+    book = names(clock, Party(POD))
+    sandbox = Identity("pod", UID, OTHER_CID)
+    assert book.name(sandbox) is PENDING
+    clock.jump(111.0)
+    assert book.name(sandbox) == Owner("pod", "ml", "train-0", "", "StatefulSet/train")
+
+
+def test_a_pod_made_again_under_its_name_is_the_same_owner_with_new_details(clock: VirtualClock) -> None:
+    """F39: pod-resources and series go by name, the uid tells the two apart."""
+    again = Pod(OTHER_UID, "ml", "train-0", {OTHER_CID: "main"}, Reference("StatefulSet", "train"))
+    party = Party(POD)
+    book = names(clock, party)
+    assert book.name(WHO) == NAMED
+    party.pods = Pods.of([again])
+    other = Identity("pod", OTHER_UID, OTHER_CID)
+    assert book.name(other) == NAMED
+    found = book.find(other)
+    assert found is not None
+    assert found.uid == OTHER_UID
+
+
+def test_a_container_that_the_kernel_has_in_another_pod_is_nobodys(clock: VirtualClock) -> None:
+    book = names(clock, Party(Pod(OTHER_UID, "ml", "victim", {CID: "main"})))
+    assert book.name(WHO) is UNKNOWN
+
+
+def mirror(containers: Mapping[str, str], hash_: str, **more: str) -> Pod:
+    notes = {"kubernetes.io/config.mirror": hash_, "kubernetes.io/config.hash": hash_, **more}
+    return from_object(
+        pod_object(
+            "kube-system", "static-node-01", OTHER_UID, containers, owner=("Node", "n"), annotations=notes
+        )
+    )
+
+
+def test_a_static_pod_is_joined_by_its_hash_and_shown_with_the_api_servers_uid(clock: VirtualClock) -> None:
+    static = Identity("pod", "70e7fa5dfc33037d06dd13e781670299", CID)
+    book = names(clock, Party(mirror({"main": CID}, "70e7fa5dfc33037d06dd13e781670299")))
+    assert book.name(static) == Owner("pod", "kube-system", "static-node-01", "main", "Pod/static-node-01")
+    found = book.find(static)
+    assert found is not None
+    assert found.uid == OTHER_UID
+
+
+def test_a_forged_mirror_annotation_does_not_take_over_another_pods_processes(clock: VirtualClock) -> None:
+    """F30: anybody may write annotations on a pod of their own; only the kubelet writes statuses."""
+    forged = from_object(
+        pod_object(
+            "evil",
+            "forger",
+            OTHER_UID,
+            {"main": OTHER_CID},
+            annotations={"kubernetes.io/config.mirror": UID, "kubernetes.io/config.hash": UID},
+        )
+    )
+    assert names(clock, Party(forged)).name(WHO) is PENDING
+    assert names(clock, Party(forged, POD)).name(WHO) == NAMED
+    assert names(clock, Party(POD, forged)).name(WHO) == NAMED
+
+
+def test_of_two_pods_with_one_name_the_living_one_is_found(clock: VirtualClock) -> None:
+    ended = Pod(OTHER_UID, "ml", "train-0", {OTHER_CID: "main"}, over=True)
+    for pods in ((POD, ended), (ended, POD)):
+        assert names(clock, Party(*pods)).pod("ml", "train-0") == POD
+
+
+def test_log_folders_name_pods_and_links_name_containers() -> None:
+    folders = {f"ml_train-0_{UID}": "", "lost+found": "", "a_b": "", f"x_y_z_{UID}": ""}
+    target = f"/var/log/pods/ml_train-0_{UID}/main-x/0.log"
+    links = {
+        f"train-0_ml_main-x-{CID}.log": target,
+        f"train-0_ml_cut-{CID[:40]}.log": target,
+        f"train-0_ml_main-{OTHER_CID}.log": "/elsewhere",
+        "notes.txt": "",
+    }
+    assert read(folders, links) == [Pod(UID, "ml", "train-0", {CID: "main-x"})]
