@@ -44,6 +44,7 @@ class Ledger:
         self._met: dict[str, tuple[Holder, ...] | None] = {}
         self._book = ProcessBook(processes) if processes is not None else None
         self.faults = 0
+        self.textfile_errors: int | None = None
 
     def post(self, snapshot: Snapshot) -> None:
         """Add what this tick brought."""
@@ -90,6 +91,7 @@ class Ledger:
             series_dropped={**self.books.series_dropped, "namespaces": self._namespaces.folded},
             nvml_errors=dict(self.books.nvml_errors),
             faults=self.faults,
+            textfile_errors=self.textfile_errors,
         )
         self._turn_page(snapshot.monotonic, fresh)
         return tally

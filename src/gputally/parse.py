@@ -131,6 +131,13 @@ def path(text: str) -> str | None:
     return text or None
 
 
+def textfile_name(text: str) -> str:
+    """A name that node_exporter reads."""
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}\.prom", text):
+        raise ValueError("the name of a file that ends in .prom, without a folder")
+    return text
+
+
 def folder(text: str) -> str:
     """An absolute path."""
     if not text.startswith("/"):

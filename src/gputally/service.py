@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import NoReturn
 
-from gputally import __version__, loop
+from gputally import __version__, feeds, loop
 from gputally.accounts import Books
 from gputally.attribute import Memory, Rules
 from gputally.collect import Collector, Watcher
@@ -59,8 +59,12 @@ async def serve(config: Config) -> None:
     keeper = _keeper(config, machine)
     ledger = _ledger(config, machine, scraped=True, kept=keeper.load() if keeper else None)
     site = _site(config, machine)
+    textfile = feeds.textfile(config, site, ledger)
+    outlet: loop.Outlet = site if textfile is None else textfile.behind(site)
     server = HttpServer(site.respond)
     addresses = server.listen(config.web_listen_address)
+    if textfile is not None:
+        textfile.begin()
     log.info("gputally %s on the %s machine", __version__, machine.name)
     for address in addresses:
         log.info("listening on http://%s%s", address, config.web_telemetry_path)
@@ -73,13 +77,15 @@ async def serve(config: Config) -> None:
         machine.clock,
         collector,
         ledger,
-        site if keeper is None else keeper.behind(site, ledger),
+        outlet if keeper is None else keeper.behind(outlet, ledger),
         tick=config.tick,
         interval=config.interval,
         stop=stop,
     )
     log.info("ending")
     await _end(server.stop(GRACE))
+    if textfile is not None:
+        await _end(textfile.end())
     if keeper is not None:
         await _end(keeper.save(ledger))
     await _end(collector.close())

@@ -95,3 +95,5 @@ class Tally:
     nvml_errors: Mapping[tuple[str, str], int] = field(default_factory=dict)
     faults: int = 0
     """Ticks that ended in an error of our own."""
+    textfile_errors: int | None = None
+    """Textfiles that could not be written; None where none is wanted."""

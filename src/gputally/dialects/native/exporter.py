@@ -116,6 +116,13 @@ EXPORTER_METRICS = (
     ),
     Metric(
         EXPORTER,
+        "gputally_textfile_write_errors_total",
+        COUNTER,
+        "Textfiles that could not be written; the last good one stays.",
+        lambda tally: tally.textfile_errors,
+    ),
+    Metric(
+        EXPORTER,
         "gputally_snapshot_timestamp_seconds",
         GAUGE,
         "When these numbers were taken.",
