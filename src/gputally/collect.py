@@ -109,7 +109,10 @@ class Collector:
         except Unreadable as error:
             self._note(Health(source.name, up=False, reason=str(error)), began)
             return Reading()
-        self._note(Health(source.name, up=True), began)
+        if reading is None:
+            self._health.pop(source.name, None)
+            return Reading()
+        self._note(Health(source.name, up=not reading.down, reason=reading.down), began)
         return reading
 
     def _note(self, health: Health, began: float) -> None:

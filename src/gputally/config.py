@@ -71,6 +71,8 @@ class Config:
     cri_socket: str | None
     docker_socket: str | None
     podman_socket: str | None
+    smi: str
+    smi_deadline: float
     textfile_directory: str | None
     textfile_name: str
     web_listen_address: str

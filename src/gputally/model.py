@@ -247,6 +247,8 @@ class Reading:
     stuck: Mapping[str, int] = field(default_factory=dict)
     """Lane -> calls outstanding past their deadline."""
     losses: Losses = Losses()
+    down: str = ""
+    """Why the source is down, though it has something to tell; empty = it is up."""
 
 
 @dataclass(frozen=True)

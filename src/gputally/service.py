@@ -38,7 +38,6 @@ from gputally.owners.host import CgroupOwner, Identify
 from gputally.owners.jobs import JobFiles
 from gputally.owners.runtimes import ConmonNames, DockerFiles
 from gputally.process_book import ProcessRules
-from gputally.sources.nvml import Choice, NvmlSource
 from gputally.state import State
 from gputally.tally import Tally
 from gputally.views import explain as view
@@ -159,10 +158,11 @@ async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]
 
 
 def _collector(config: Config, machine: Machine, patience: float) -> Collector:
-    nvml = NvmlSource(machine, Choice(config.gpus), deadline=config.nvml_deadline, patience=patience)
     identify = _identify(machine)
     outside = discover(machine, _places(config), identify)
-    return Collector(machine, (nvml,), *_owners(config, machine, identify), outside)
+    return Collector(
+        machine, feeds.sources(config, machine, patience), *_owners(config, machine, identify), outside
+    )
 
 
 def _owners(config: Config, machine: Machine, identify: Identify) -> tuple[list[Resolver], list[Watcher]]:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from gputally.parse import path, textfile_name
+from gputally.parse import one_of, path, textfile_name, within
 from gputally.setting import Setting
 
 FEEDS = (
+    Setting(
+        "smi",
+        "auto",
+        one_of("auto", "off", "on"),
+        "auto|off|on",
+        "Ask nvidia-smi: auto only while the NVML library cannot be loaded, on in place of NVML.",
+    ),
+    Setting(
+        "smi.deadline", "5s", within(0.5, 60), "DURATION", "How long nvidia-smi may take before it is killed."
+    ),
     Setting(
         "textfile.directory",
         "",

@@ -55,6 +55,9 @@ class Stage(Silent):
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
         raise NotImplementedError
 
+    def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
+        raise NotImplementedError
+
     def process(self, pid: int) -> Process | None:
         self.asked["process"] += 1
         process = self.living.get(pid)

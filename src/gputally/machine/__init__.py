@@ -53,6 +53,9 @@ class Machine(Protocol):
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
         """Answer one NVML call as plain data, or raise Unreadable with NVML's code; may block."""
 
+    def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
+        """What nvidia-smi writes, or Unreadable; blocks, at most for the deadline and a little."""
+
     def process(self, pid: int) -> Process | None:
         """What the kernel says of a process, which is watched from now on; None if it is not there."""
 

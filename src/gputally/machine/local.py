@@ -11,6 +11,7 @@ from gputally.machine import OPEN, Access, Gpu, files, web
 from gputally.machine.clocks import RealClock
 from gputally.machine.nvml import LocalNvml
 from gputally.machine.processes import LocalProcesses, exists, read_file
+from gputally.machine.smi import LocalSmi
 from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 MOST_FILE = 2**20
@@ -24,12 +25,17 @@ class LocalMachine:
     def __init__(self, nvml_library: str | None = None, proc_root: str = "/proc") -> None:
         self.clock = RealClock()
         self._nvml = LocalNvml(nvml_library)
+        self._smi = LocalSmi()
         self._proc_root = proc_root
         self._processes = LocalProcesses(proc_root)
 
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
         """Ask the library."""
         return self._nvml(gpu, call, *args)
+
+    def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
+        """Run nvidia-smi."""
+        return self._smi(arguments, deadline)
 
     def process(self, pid: int) -> Process | None:
         """Ask the kernel."""
@@ -93,6 +99,7 @@ class LocalMachine:
 
     def close(self) -> None:
         """Stop watching processes; the library is shut down by its source."""
+        self._smi.close()
         self._processes.close()
 
 

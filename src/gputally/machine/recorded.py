@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import tomllib
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -73,6 +74,13 @@ class RecordedMachine:
         if isinstance(answer, dict) and "error" in answer:
             raise Unreadable(f"{call}: {answer.get('reason', 'error')}", answer["error"])
         return answer
+
+    def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
+        """What it wrote at this tick."""
+        asked = f"smi {' '.join(arguments)}"
+        if asked not in self._frames[self.clock.tick]["outside"]:
+            raise Unreadable("nvidia-smi: not recorded", errno.ENOENT)
+        return self._bytes(asked)
 
     def process(self, pid: int) -> Process | None:
         """The process as it was at this tick."""

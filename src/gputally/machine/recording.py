@@ -65,6 +65,17 @@ class Recorder:
         self._keep(gpu, question(call, args), "masked" if call in MASKED else answer)
         return answer
 
+    def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
+        """Ask, and keep what was written: nothing of what we ask for is a secret."""
+        asked = f"smi {' '.join(arguments)}"
+        try:
+            answer = self._machine.smi(arguments, deadline)
+        except Unreadable as error:
+            self._outside[asked] = {"error": error.code, "reason": str(error)}
+            raise
+        self._outside[asked] = self._file("nvidia-smi", "csv", answer)
+        return answer
+
     def process(self, pid: int) -> Process | None:
         """Ask, and keep name and cgroup."""
         process = self._machine.process(pid)

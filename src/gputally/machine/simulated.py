@@ -8,7 +8,7 @@ from typing import Any
 
 from gputally.machine import OPEN, Access, Clock
 from gputally.machine import Gpu as Whom
-from gputally.machine.simulation import kubelet
+from gputally.machine.simulation import kubelet, smi
 from gputally.machine.simulation.answers import ANSWERS, NOT_FOUND, NOT_SUPPORTED, Asked
 from gputally.machine.simulation.busy_node import DEFAULT_BOARDS, DEFAULT_CAST
 from gputally.machine.simulation.cast import Board, Workload
@@ -79,6 +79,10 @@ class SimulatedMachine:
             code = NOT_SUPPORTED if call.startswith("nvmlDevice") else FUNCTION_NOT_FOUND
             raise Unreadable(f"{call}: not supported", code=code)
         return ANSWERS[call](self._asked(gpu), *args)
+
+    def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
+        """Write the tables that nvidia-smi would write."""
+        return smi.table(arguments, [self._asked(uuid) for uuid in self._uuids])
 
     def process(self, pid: int) -> Process | None:
         """What the kernel says of a process, which is watched from now on."""

@@ -13,6 +13,7 @@ from gputally.model import Device, DeviceInfo, Losses, Pace, Reading, State, Unr
 from gputally.sources.nvml_gpu import DRIVER_GONE, GPU_IS_LOST, GPU_NOT_FOUND, RESET_REQUIRED, Answers, Gpu
 
 ENUMERATE_EVERY = 60.0
+LIBRARY_NOT_FOUND = 12
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 FIRST_RETURN, LAST_RETURN = 30.0, 300.0
 STATES: dict[int | None, State] = {
@@ -71,6 +72,8 @@ class NvmlSource:
         self._driver = Lane("driver")
         self._started: asyncio.Task[tuple[int, Mapping[str, Any]]] | None = None
         self._versions: Mapping[str, Any] = {}
+        self.cannot_load = False
+        """There is no library to ask."""
         self._initialised = False
         self._up = False
         self._retry_after, self._retry_at = FIRST_RETRY, 0.0
@@ -127,7 +130,9 @@ class NvmlSource:
         try:
             count, self._versions = task.result()
         except Unreadable as error:
+            self.cannot_load = error.code == LIBRARY_NOT_FOUND
             raise self._down(str(error), now) from None
+        self.cannot_load = False
         if not self._up:
             self._forget()
         self._up = True
