@@ -21,6 +21,7 @@ LINE = (
     ("attribute",),
     ("coverage",),
     ("tally",),
+    ("limits",),
     ("accounts",),
     ("process_book",),
     ("ledger",),
@@ -43,7 +44,7 @@ LINE = (
 PLACE = {name: place for place, names in enumerate(LINE) for name in names}
 CORE = (
     *("model", "lanes", "collect", "meter", "apportion", "idle", "intensity", "weights", "attribute"),
-    *("coverage", "tally", "accounts", "process_book", "ledger", "loop", "metrics"),
+    *("coverage", "tally", "limits", "accounts", "process_book", "ledger", "loop", "metrics"),
 )
 
 

@@ -43,12 +43,14 @@ class Collector:
         resolvers: Sequence[Resolver] = OWNERS,
         watchers: Sequence[Watcher] = (),
         outside: Outside | None = None,
+        ratio: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._machine = machine
         self._sources = sources
         self._outside = Outside() if outside is None else outside
         self._resolvers = (*resolvers, self._outside)
         self._watchers = watchers
+        self._ratio = ratio
         self._census = Census(machine, self._resolvers)
         self._health: dict[str, Health] = {}
         self._states: dict[str, State] = {}
@@ -83,6 +85,7 @@ class Collector:
             owners=roll.owners,
             details=self._outside.details,
             grants=self._outside.grants,
+            vgpu_ratio=self._ratio() if pace is Pace.INTERVAL else None,
             host_pid=mode,
             process_results=roll.results,
             health=(*self._health.values(), *self._outside.health()),

@@ -73,6 +73,8 @@ class Config:
     podman_socket: str | None
     smi: str
     smi_deadline: float
+    vgpu_ratio: float | None
+    vgpu_ratio_file: str | None
     textfile_directory: str | None
     textfile_name: str
     web_listen_address: str

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
-from gputally.config import Config
+from gputally.config import Config, Wrong
 from gputally.ledger import Ledger
 from gputally.machine import Machine
+from gputally.model import Unreadable
 from gputally.outputs.site import Site
 from gputally.outputs.textfile import Textfile
 from gputally.sources import Source
 from gputally.sources.nvml import Choice, NvmlSource
+from gputally.sources.ratio import RatioFile
 from gputally.sources.smi import SmiSource
 
 
@@ -22,6 +25,20 @@ def sources(config: Config, machine: Machine, patience: float) -> tuple[Source, 
     if config.smi == "on":
         return (smi(),)
     return (nvml,) if config.smi == "off" else (nvml, smi(needed=lambda: nvml.cannot_load))
+
+
+def ratio(config: Config) -> Callable[[], float | None]:
+    """Who tells how many virtual GPUs a GPU is; raises Wrong where the file does not tell."""
+    if config.vgpu_ratio_file is None:
+        return lambda: config.vgpu_ratio
+    if config.vgpu_ratio is not None:
+        raise Wrong("--vgpu.ratio and --vgpu.ratio-file cannot both be used; leave one out")
+    file = RatioFile(config.vgpu_ratio_file)
+    try:
+        file.check()
+    except Unreadable as error:
+        raise Wrong(f"--vgpu.ratio-file cannot be used: {error}") from None
+    return file
 
 
 def textfile(config: Config, site: Site, ledger: Ledger) -> Textfile | None:

@@ -274,6 +274,8 @@ class Snapshot:
     details: Mapping[Owner, Detail] = field(default_factory=dict)
     grants: tuple[Grant, ...] | None = None
     """What was allocated to whom; None where nobody tells."""
+    vgpu_ratio: float | None = None
+    """How many virtual GPUs one GPU is divided into; None where nobody says so."""
     host_pid: str | None = None
     """Whether our PID namespace shows every process: yes, nested or no."""
     process_results: Mapping[str, int] = field(default_factory=dict)

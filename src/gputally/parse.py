@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from gputally.dialects import DIALECTS
 from gputally.outputs.http import parse_address
+from gputally.sources.ratio import parse_ratio
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -129,6 +130,11 @@ def absolute(text: str) -> str:
 def path(text: str) -> str | None:
     """A path, or nothing."""
     return text or None
+
+
+def ratio(text: str) -> float | None:
+    """Virtual GPUs per GPU, or nothing."""
+    return parse_ratio(text) if text else None
 
 
 def textfile_name(text: str) -> str:

@@ -58,6 +58,7 @@ async def serve(config: Config) -> None:
     keeper = _keeper(config, machine)
     ledger = _ledger(config, machine, scraped=True, kept=keeper.load() if keeper else None)
     site = _site(config, machine)
+    collector = _collector(config, machine, patience=min(config.tick / 2, 0.5))
     textfile = feeds.textfile(config, site, ledger)
     outlet: loop.Outlet = site if textfile is None else textfile.behind(site)
     server = HttpServer(site.respond)
@@ -70,7 +71,6 @@ async def serve(config: Config) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    collector = _collector(config, machine, patience=min(config.tick / 2, 0.5))
     await collector.start()
     await loop.run(
         machine.clock,
@@ -158,10 +158,11 @@ async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]
 
 
 def _collector(config: Config, machine: Machine, patience: float) -> Collector:
+    ratio = feeds.ratio(config)
     identify = _identify(machine)
     outside = discover(machine, _places(config), identify)
     return Collector(
-        machine, feeds.sources(config, machine, patience), *_owners(config, machine, identify), outside
+        machine, feeds.sources(config, machine, patience), *_owners(config, machine, identify), outside, ratio
     )
 
 

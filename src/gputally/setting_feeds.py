@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputally.parse import one_of, path, textfile_name, within
+from gputally.parse import one_of, path, ratio, textfile_name, within
 from gputally.setting import Setting
 
 FEEDS = (
@@ -15,6 +15,16 @@ FEEDS = (
     ),
     Setting(
         "smi.deadline", "5s", within(0.5, 60), "DURATION", "How long nvidia-smi may take before it is killed."
+    ),
+    Setting(
+        "vgpu.ratio",
+        "",
+        ratio,
+        "N",
+        "How many virtual GPUs one GPU is divided into, such as 4 or 2.5: for memory limits.",
+    ),
+    Setting(
+        "vgpu.ratio-file", "", path, "PATH", "A file that holds the ratio; a change in it counts at once."
     ),
     Setting(
         "textfile.directory",

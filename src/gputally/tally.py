@@ -78,6 +78,18 @@ class ProcessUse(NamedTuple):
     start_time_seconds: float | None = None
 
 
+class Limit(NamedTuple):
+    """How much memory of a GPU, or of a MIG instance, an owner may use, and by which method that is said."""
+
+    owner: Owner
+    gpu: int
+    uuid: str
+    mig: str
+    method: str
+    """ratio, hami, replicas or mig."""
+    memory_bytes: int
+
+
 @dataclass(frozen=True)
 class Tally:
     """A snapshot with the totals that belong to it."""
@@ -88,6 +100,7 @@ class Tally:
     workloads: tuple[Workload, ...] = ()
     namespaces: tuple[NamespaceUse, ...] = ()
     processes: tuple[ProcessUse, ...] = ()
+    limits: tuple[Limit, ...] = ()
     process_results: Mapping[str, int] = field(default_factory=dict)
     """How well the processes of this moment could be traced -> how many."""
     samples_dropped: Mapping[str, int] = field(default_factory=dict)
