@@ -11,6 +11,7 @@ SRC = Path(__file__).parent.parent / "src" / "gputally"
 
 LINE = (
     ("",),
+    ("foreign",),
     ("model",),
     ("lanes",),
     ("machine",),
@@ -22,6 +23,7 @@ LINE = (
     ("coverage",),
     ("tally",),
     ("limits",),
+    ("joined",),
     ("accounts",),
     ("process_book",),
     ("ledger",),

@@ -26,6 +26,7 @@ from gputally.owners.census import Census, Roll, pids
 from gputally.owners.host_pid import FIX, host_pid
 from gputally.owners.outside import Outside
 from gputally.sources import Source
+from gputally.sources.upstream_gpus import local
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,8 @@ class Collector:
         readings = [await self._read(source, pace) for source in self._sources]
         now = self._machine.clock.monotonic()
         devices = tuple(device for reading in readings for device in reading.devices)
+        devices = devices or tuple(device for reading in readings for device in reading.seen)
+        foreign, refused = local([family for reading in readings for family in reading.foreign], devices)
         self._log_states(devices)
         mode, roll = self._roll(devices, now, pace)
         if mode == "no":
@@ -85,12 +88,13 @@ class Collector:
             owners=roll.owners,
             details=self._outside.details,
             grants=self._outside.grants,
+            foreign=foreign,
             vgpu_ratio=self._ratio() if pace is Pace.INTERVAL else None,
             host_pid=mode,
             process_results=roll.results,
             health=(*self._health.values(), *self._outside.health()),
             stuck={lane: stuck for reading in readings for lane, stuck in reading.stuck.items()},
-            losses=Losses.sum([*(reading.losses for reading in readings), self._outside.losses()]),
+            losses=Losses.sum([*(reading.losses for reading in readings), refused, self._outside.losses()]),
             self_usage=self._machine.self_usage() if pace is Pace.INTERVAL else Snapshot.self_usage,
         )
 

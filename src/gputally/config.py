@@ -73,6 +73,9 @@ class Config:
     podman_socket: str | None
     smi: str
     smi_deadline: float
+    upstream_url: str
+    upstream_file: str | None
+    upstream_pod_labels: tuple[str, str, str]
     vgpu_ratio: float | None
     vgpu_ratio_file: str | None
     textfile_directory: str | None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gputally.config import Config, Wrong
+from gputally.joined import PodLabels
 from gputally.ledger import Ledger
 from gputally.machine import Machine
 from gputally.model import Unreadable
@@ -15,16 +16,35 @@ from gputally.sources import Source
 from gputally.sources.nvml import Choice, NvmlSource
 from gputally.sources.ratio import RatioFile
 from gputally.sources.smi import SmiSource
+from gputally.sources.upstream import UpstreamSource
 
 
 def sources(config: Config, machine: Machine, patience: float) -> tuple[Source, ...]:
     """Everyone who tells of GPUs, in the order they are asked."""
+    return (*_gpu_sources(config, machine, patience), *_upstream(config, machine, patience))
+
+
+def _gpu_sources(config: Config, machine: Machine, patience: float) -> tuple[Source, ...]:
     choice = Choice(config.gpus)
     nvml = NvmlSource(machine, choice, deadline=config.nvml_deadline, patience=patience)
     smi = partial(SmiSource, machine, choice, deadline=config.smi_deadline, patience=patience)
     if config.smi == "on":
         return (smi(),)
     return (nvml,) if config.smi == "off" else (nvml, smi(needed=lambda: nvml.cannot_load))
+
+
+def _upstream(config: Config, machine: Machine, patience: float) -> tuple[Source, ...]:
+    url, file = config.upstream_url, config.upstream_file or ""
+    if url and file:
+        raise Wrong("--upstream.url and --upstream.file cannot both be used; leave one out")
+    if not url and not file:
+        return ()
+    return (UpstreamSource(machine, url=url, file=file, max_age=3 * config.interval, patience=patience),)
+
+
+def pod_labels(config: Config) -> PodLabels | None:
+    """What pods are called on series of another exporter, where there is one."""
+    return config.upstream_pod_labels if config.upstream_url or config.upstream_file else None
 
 
 def ratio(config: Config) -> Callable[[], float | None]:

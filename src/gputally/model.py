@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from gputally.foreign import ForeignFamily
+
 
 class Unreadable(Exception):
     """The one way in which the outside fails; the text says what, and what would mend it."""
@@ -247,6 +249,9 @@ class Reading:
     stuck: Mapping[str, int] = field(default_factory=dict)
     """Lane -> calls outstanding past their deadline."""
     losses: Losses = Losses()
+    foreign: tuple[ForeignFamily, ...] = ()
+    seen: tuple[Device, ...] = ()
+    """GPUs that it names without telling of them; believed where nobody else tells of any."""
     down: str = ""
     """Why the source is down, though it has something to tell; empty = it is up."""
 
@@ -274,6 +279,8 @@ class Snapshot:
     details: Mapping[Owner, Detail] = field(default_factory=dict)
     grants: tuple[Grant, ...] | None = None
     """What was allocated to whom; None where nobody tells."""
+    foreign: tuple[ForeignFamily, ...] = ()
+    """Series of another exporter about these GPUs."""
     vgpu_ratio: float | None = None
     """How many virtual GPUs one GPU is divided into; None where nobody says so."""
     host_pid: str | None = None

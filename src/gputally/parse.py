@@ -132,6 +132,14 @@ def path(text: str) -> str | None:
     return text or None
 
 
+def pod_labels(text: str) -> tuple[str, ...]:
+    """What pod, namespace and container are called."""
+    names = words(text)
+    if len(names) != 3 or not all(re.fullmatch(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*", name) for name in names):
+        raise ValueError("three label names with commas between, for pod, namespace and container")
+    return names
+
+
 def ratio(text: str) -> float | None:
     """Virtual GPUs per GPU, or nothing."""
     return parse_ratio(text) if text else None

@@ -244,6 +244,7 @@ def _site(config: Config, machine: Machine) -> Site:
         tables=tables,
         path=config.web_telemetry_path,
         max_age=config.max_age,
+        upstream=feeds.pod_labels(config),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputally.parse import one_of, path, ratio, textfile_name, within
+from gputally.parse import one_of, path, pod_labels, ratio, textfile_name, url, within
 from gputally.setting import Setting
 
 FEEDS = (
@@ -15,6 +15,27 @@ FEEDS = (
     ),
     Setting(
         "smi.deadline", "5s", within(0.5, 60), "DURATION", "How long nvidia-smi may take before it is killed."
+    ),
+    Setting(
+        "upstream.url",
+        "",
+        url,
+        "URL",
+        "Another exporter on this node, such as http://127.0.0.1:9400/metrics, to show with pod labels.",
+    ),
+    Setting(
+        "upstream.file",
+        "",
+        path,
+        "PATH",
+        "The same from a file, such as /run/prometheus/dcgm.prom; not shown once it is 3 intervals old.",
+    ),
+    Setting(
+        "upstream.pod-labels",
+        "pod,namespace,container",
+        pod_labels,
+        "LIST",
+        "What the three labels are called that are added to its series.",
     ),
     Setting(
         "vgpu.ratio",

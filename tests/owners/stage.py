@@ -58,6 +58,9 @@ class Stage(Silent):
     def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
         raise NotImplementedError
 
+    def dated(self, path: str, most: int) -> tuple[float, bytes]:
+        raise NotImplementedError
+
     def process(self, pid: int) -> Process | None:
         self.asked["process"] += 1
         process = self.living.get(pid)

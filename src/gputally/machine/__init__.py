@@ -34,6 +34,14 @@ class Access:
     token_file: str = ""
     ca_file: str = ""
     verify: bool = True
+    accept: str = "application/json"
+    gzip: bool = False
+    """It may answer compressed."""
+    connect_seconds: float = 5.0
+    seconds: float = 5.0
+    """For all of a page."""
+    most_bytes: int = 64 * 2**20
+    """Of a page, after decompression."""
 
 
 OPEN = Access()
@@ -67,6 +75,9 @@ class Machine(Protocol):
 
     def file(self, path: str) -> bytes | None:
         """A small file, /proc included; None if it is not there, not for us, no file or too large."""
+
+    def dated(self, path: str, most: int) -> tuple[float, bytes]:
+        """When a file was last written (Unix time), and what it holds, or Unreadable; may block."""
 
     def ended(self) -> Sequence[ProcessKey]:
         """Watched processes that went since the question before."""

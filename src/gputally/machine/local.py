@@ -55,6 +55,10 @@ class LocalMachine:
             return read_file(self._proc_root + path.removeprefix("/proc"))
         return read_file(path, MOST_FILE)
 
+    def dated(self, path: str, most: int) -> tuple[float, bytes]:
+        """Read it, and say when it was written."""
+        return files.dated(path, most)
+
     def ended(self) -> Sequence[ProcessKey]:
         """Ask the kernel who went."""
         return self._processes.ended()

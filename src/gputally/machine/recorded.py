@@ -110,6 +110,10 @@ class RecordedMachine:
         text = self._frames[self.clock.tick]["outside"].get(f"file {path}")
         return None if text is None else str(text).encode()
 
+    def dated(self, path: str, most: int) -> tuple[float, bytes]:
+        """The file and its date at this tick."""
+        return float(self._answer(f"date {path}")), self._bytes(f"dated {path}")
+
     def ended(self) -> Sequence[ProcessKey]:
         """Processes that this tick no longer has."""
         now = self._frames[self.clock.tick]["processes"]

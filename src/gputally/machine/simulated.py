@@ -107,6 +107,10 @@ class SimulatedMachine:
         """What Docker keeps of its containers; other files are not there."""
         return docker_file(self._seed, self._cast, self._slot(), path)
 
+    def dated(self, path: str, most: int) -> tuple[float, bytes]:
+        """What a dcgm-exporter beside us would have written just now."""
+        return self.clock.time(), smi.exporter_text(self._uuids, self._slot())
+
     def ended(self) -> Sequence[ProcessKey]:
         """Watched processes that went since the question before."""
         slot = self._slot()
@@ -126,7 +130,9 @@ class SimulatedMachine:
         yield b""
 
     async def get(self, url: str, access: Access = OPEN) -> bytes:
-        """Answer as Docker would; there is no other web server."""
+        """Answer as Docker would, or as a dcgm-exporter beside us; there is no other web server."""
+        if access.accept.startswith("text/"):
+            return smi.exporter_text(self._uuids, self._slot())
         if not access.socket.endswith("docker.sock"):
             raise Unreadable(f"{url}: nobody listens there")
         return kubelet.docker(docker_containers(self._seed, self._cast, self._slot()))

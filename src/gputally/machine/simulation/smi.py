@@ -1,4 +1,4 @@
-"""What nvidia-smi would write of simulated GPUs."""
+"""What nvidia-smi and another exporter would write of simulated GPUs."""
 
 from __future__ import annotations
 
@@ -85,3 +85,17 @@ def _cell(name: str, asked: Asked) -> str:
     except Unreadable:
         return "[N/A]"
     return value if isinstance(value, str) else f"{value:.2f}" if unit == "W" else str(round(value))
+
+
+def exporter_text(uuids: Sequence[str], slot: int) -> bytes:
+    """A page of a dcgm-exporter; by time alone, since GPUs are asked from threads of their own."""
+    lines = [
+        "# HELP dcgm_gpu_temp GPU temperature (in C).",
+        "# TYPE dcgm_gpu_temp gauge",
+        *(
+            f'dcgm_gpu_temp{{gpu="{index}",uuid="{uuid}"}} {45 + (slot // 500 + 7 * index) % 20}'
+            for index, uuid in enumerate(uuids)
+        ),
+        "",
+    ]
+    return "\n".join(lines).encode()
