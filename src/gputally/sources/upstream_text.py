@@ -15,12 +15,11 @@ MOST_LABELS = 64
 LONGEST_LINE = 65_536
 
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
-_SAMPLE = re.compile(
-    rf"({_NAME})[ \t]*(?:\{{(.*)\}})?[ \t]*(?<=[ \t}}])([^ \t{{}}]+)(?:[ \t]+(-?\d+))?[ \t]*"
-)
+_START = re.compile(_NAME)
 _LABEL = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)')
 _ABOUT = re.compile(rf"#[ \t]+(HELP|TYPE)[ \t]+({_NAME})(?:[ \t]+(.*))?")
 _NUMBER = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|[Ii]nf(?:inity)?)", re.ASCII)
+_TIMESTAMP = re.compile(r"-?[0-9]{1,18}")
 _NAN = re.compile(r"[+-]?nan", re.IGNORECASE)
 _ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 _SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
@@ -76,12 +75,12 @@ def _note(families: dict[str, _Family], line: str, number: int) -> None:
 
 
 def _add(families: dict[str, _Family], line: str, number: int, oldest: float, dropped: Counter[str]) -> None:
-    match = _SAMPLE.fullmatch(line)
-    labels = None if match is None else _labels(match[2] or "")
-    if match is None or labels is None:
+    parts = _parts(line)
+    labels = None if parts is None else _labels(parts[1])
+    if parts is None or labels is None:
         raise _malformed(line, number)
-    name, _, value, timestamp = match.groups()
-    if timestamp is not None and int(timestamp[:18]) / 1000 < oldest:
+    name, _, value, timestamp = parts
+    if timestamp is not None and timestamp / 1000 < oldest:
         dropped["upstream_old"] += 1
     elif _NAN.fullmatch(value):
         dropped["upstream_nan"] += 1
@@ -90,6 +89,26 @@ def _add(families: dict[str, _Family], line: str, number: int, oldest: float, dr
         family.samples.append(ForeignSample(name, labels, value))
     else:
         raise _malformed(line, number)
+
+
+def _parts(line: str) -> tuple[str, str, str, int | None] | None:
+    """Name, labels, value and timestamp; by hand, since one expression for it all takes too long to fail."""
+    start = _START.match(line)
+    if start is None:
+        return None
+    rest, labels = line[start.end() :], ""
+    if rest.lstrip(" \t").startswith("{"):
+        inside, brace, rest = rest.lstrip(" \t")[1:].rpartition("}")
+        labels = inside
+        if not brace:
+            return None
+    elif not rest.startswith((" ", "\t")):
+        return None
+    words = rest.replace("\t", " ").strip(" ").split(" ", 1)
+    timestamp = words[1].strip(" ") if len(words) == 2 else None
+    if timestamp is not None and not _TIMESTAMP.fullmatch(timestamp):
+        return None
+    return start[0], labels, words[0], None if timestamp is None else int(timestamp)
 
 
 def _family_of(families: Mapping[str, _Family], name: str) -> str:
