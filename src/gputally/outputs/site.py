@@ -64,6 +64,8 @@ class Site:
         self._max_age = max_age
         self._upstream = upstream
         """What pods are called on series of another exporter; None where there is none."""
+        self._alone = tuple(dialects) if upstream is None else (*dialects, UPSTREAM)
+        """What has a page of its own."""
         self._writers = {name: TextWriter() for name in dialects}
         self._editions: Mapping[str, Edition] = {}
         self._published_at: float | None = None
@@ -97,7 +99,7 @@ class Site:
         if request.path == self._path or request.path.startswith(f"{self._path}/"):
             return self._metrics(request)
         if request.path == "/":
-            return Answer(200, _landing(self._path, self._dialects), HTML_TYPE)
+            return Answer(200, _landing(self._path, self._alone), HTML_TYPE)
         if request.path in HEALTHY:
             return Answer(200, b"healthy\n")
         if request.path in READY:
@@ -106,8 +108,7 @@ class Site:
         return Answer(404, b"not found; metrics are at " + self._path.encode() + b"\n")
 
     def _metrics(self, request: Request) -> Answer:
-        alone = self._dialects if self._upstream is None else (*self._dialects, UPSTREAM)
-        known = {self._path, *(f"{self._path}/{name}" for name in alone)}
+        known = {self._path, *(f"{self._path}/{name}" for name in self._alone)}
         if request.path not in known:
             return Answer(404, f"no such dialect; there is {', '.join(sorted(known))}\n".encode())
         if self._published_at is None:

@@ -79,7 +79,7 @@ EXPORTER_METRICS = (
         EXPORTER,
         "gputally_samples_dropped_total",
         COUNTER,
-        "Readings thrown away because they cannot be true.",
+        "Readings thrown away because they cannot be true or are not of GPUs of this node.",
         lambda tally: tally.samples_dropped,
         by=("reason",),
     ),
