@@ -18,6 +18,7 @@ check: $(VENV)/dev.done ## format, lint, types, generated files
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python tools/generate.py --check
+	$(BIN)/python -m tools.dashboards --check
 
 bench: $(VENV)/bench.done ## measure CPU, memory and start beside nvitop-exporter, over the C fake
 	$(BIN)/python -m bench.cost
@@ -25,8 +26,9 @@ bench: $(VENV)/bench.done ## measure CPU, memory and start beside nvitop-exporte
 golden: $(VENV)/dev.done ## rewrite the expected output of the recorded machines; the diff is the review
 	$(BIN)/python tools/golden.py
 
-generate: $(VENV)/dev.done ## write the reference pages
+generate: $(VENV)/dev.done ## write the reference pages and the dashboards
 	$(BIN)/python tools/generate.py
+	$(BIN)/python -m tools.dashboards
 
 format: $(VENV)/dev.done
 	$(BIN)/ruff format .
@@ -47,3 +49,11 @@ $(VENV)/%.done: requirements/%.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+
+.PHONY: check-deploy manifests
+check-deploy: $(VENV)/dev.done tools ## chart, manifests, units, image and scripts, with the tools that read them
+	$(BIN)/python tools/deploy.py --check
+	$(BIN)/pytest tests/deploy $(ARGS)
+
+manifests: $(VENV)/dev.done ## write the plain manifests, and the copies of rules and dashboards in the chart
+	$(BIN)/python tools/deploy.py

@@ -4,7 +4,7 @@ import json
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.daemon import Daemon, Server
 
@@ -42,6 +42,11 @@ class Prometheus(Server):
                 "--web.listen-address=127.0.0.1:0",
             ]
         )
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.until(lambda: self.get("/-/ready").status == 200)
+        return self
 
     def api(self, path: str, **parameters: str) -> Any:
         """The data of one answer of the HTTP API."""

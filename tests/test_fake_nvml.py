@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.nvml import CALLS, COMPILER, R535, FakeNvml, List, build
+from tests.fakes.nvml import CALLS, COMPILER, R535, FakeNvml, Instance, List, build
 from tests.fakes.nvml_layout import HERE, layout_check
 
 POWER, ENERGY = "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption"
@@ -184,6 +184,87 @@ answer([[(row.pid, row.smUtil) for row in rows] for rows in (first, again, raw)]
 """
     busy = [[21, 40], [22, 60]]
     assert ask(fake, script) == [busy, busy, [[31, 4_000_000]], 6, 6]
+
+
+def an_instance(uuid: str, gpu_instance: int) -> Instance:
+    part = Instance(gpu_instance=gpu_instance, slices=1, memory_total=10 << 30, memory_used=3 << 30, meter=40)
+    part.uuid, part.name = uuid, "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+    return part
+
+
+def test_instances_are_found_and_their_handles_end_with_the_layout(fake: FakeNvml) -> None:
+    gpu = fake.gpus[0]
+    gpu.divide([an_instance("MIG-a", 7), an_instance("MIG-b", 9)])
+    gpu.run(11, gpu_instance=7, compute_instance=0)
+    gpu.run(12, gpu_instance=9, compute_instance=0)
+    script = """
+nvmlInit()
+parts = [nvmlDeviceGetMigDeviceHandleByIndex(gpu(), place) for place in (0, 1)]
+pids = lambda handle: [row.pid for row in nvmlDeviceGetComputeRunningProcesses(handle)]
+answer([[nvmlDeviceGetUUID(part) for part in parts], [nvmlDeviceGetGpuInstanceId(part) for part in parts],
+        nvmlDeviceGetAttributes(parts[0]).computeInstanceSliceCount, nvmlDeviceGetMemoryInfo(parts[1]).used,
+        pids(gpu()), pids(parts[0]), pids(nvmlDeviceGetHandleByUUID("MIG-b")),
+        code(nvmlDeviceGetMigDeviceHandleByIndex, gpu(), 2), code(nvmlDeviceGetPowerUsage, parts[0]),
+        code(nvmlDeviceGetUtilizationRates, gpu()), code(nvmlDeviceGetMigDeviceHandleByIndex, gpu(1), 0)])
+input()
+answer([code(nvmlDeviceGetUUID, parts[0]), nvmlDeviceGetUUID(nvmlDeviceGetMigDeviceHandleByIndex(gpu(), 0))])
+"""
+    with start(fake, script) as child:
+        assert child.stdout is not None
+        answers = [["MIG-a", "MIG-b"], [7, 9], 1, 3 << 30, [11, 12], [11], [12], 6, 3, 3, 3]
+        assert json.loads(child.stdout.readline()) == answers
+        gpu.divide([an_instance("MIG-c", 7)])
+        output, _ = child.communicate("\n", timeout=30)
+    assert json.loads(output) == [2, "MIG-c"]
+
+
+def test_meters_compare_two_samples_that_lie_apart(fake: FakeNvml) -> None:
+    fake.gpus[0].meters[2] = 43.5
+    fake.gpus[1].divide([an_instance("MIG-a", 7)])
+    script = """
+import time
+nvmlInit()
+def metered(take, pause):
+    request = c_nvmlGpmMetricsGet_t(version=1, numMetrics=2)
+    request.sample1, request.sample2 = nvmlGpmSampleAlloc(), nvmlGpmSampleAlloc()
+    take(request.sample1), time.sleep(pause), take(request.sample2)
+    request.metrics[0].metricId, request.metrics[1].metricId = 2, 99
+    rc = code(nvmlGpmMetricsGet, request)
+    nvmlGpmSampleFree(request.sample1), nvmlGpmSampleFree(request.sample2)
+    return [rc, request.metrics[0].value, request.metrics[1].nvmlReturn]
+whole = lambda sample: nvmlGpmSampleGet(gpu(0), sample)
+part = lambda sample: nvmlGpmMigSampleGet(gpu(1), 7, sample)
+answer([metered(whole, 0.12), metered(part, 0.12), metered(whole, 0)[0],
+        nvmlGpmQueryDeviceSupport(gpu(0)).isSupportedDevice])
+"""
+    assert ask(fake, script) == [[0, 43.5, 3], [0, 40.0, 3], 2, 1]
+    assert fake.control.gpm_samples == 0
+
+
+def test_xids_are_told_to_who_is_registered_from_then_on(fake: FakeNvml) -> None:
+    script = """
+nvmlInit()
+events = nvmlEventSetCreate()
+nvmlDeviceRegisterEvents(gpu(0), nvmlEventTypeXidCriticalError, events)
+answer(code(nvmlEventSetWait, events, 0))
+input()
+event = nvmlEventSetWait(events, 1000)
+answer([nvmlDeviceGetUUID(event.device), event.eventData, code(nvmlEventSetWait, events, 0)])
+input()
+answer([code(nvmlEventSetWait, events, 0), code(nvmlEventSetFree, events), code(nvmlEventSetWait, events, 0)])
+"""
+    fake.xid(0, 13)
+    with start(fake, script) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == "10\n"
+        fake.xid(1, 31)
+        fake.xid(0, 79)
+        print(file=child.stdin, flush=True)
+        assert json.loads(child.stdout.readline()) == [fake.gpus[0].uuid, 79, 10]
+        fake.lose(0)
+        output, _ = child.communicate("\n", timeout=30)
+    assert json.loads(output) == [15, 0, 2]
 
 
 def test_energy_is_the_integral_of_power(fake: FakeNvml) -> None:

@@ -11,7 +11,7 @@ SRC = Path(__file__).parent.parent / "src" / "gputally"
 
 LINE = (
     ("",),
-    ("foreign",),
+    ("counted", "foreign", "kernel"),
     ("model",),
     ("lanes",),
     ("machine",),
@@ -36,10 +36,13 @@ LINE = (
     ("outputs",),
     ("views",),
     ("parse", "logs", "setting"),
-    ("setting_names", "setting_feeds"),
+    ("setting_names", "setting_sources", "setting_feeds"),
     ("config",),
     ("feeds",),
+    ("asking",),
+    ("verify_options",),
     ("service",),
+    ("accounting",),
     ("cli",),
     ("__main__",),
 )

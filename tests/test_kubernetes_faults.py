@@ -164,7 +164,7 @@ def test_without_the_api_server_logs_give_the_names(node: Node, status: int) -> 
     node.process(11, 1)
     node.log(1, "train-0")
     with node.daemon(api=True) as daemon:
-        samples = daemon.wait_for(has(PROCESSES, pod="train-0"), seconds=25)
+        samples = daemon.wait_for(has(PROCESSES, pod="train-0"), seconds=6 if status else 12)
         assert find(samples, UP, source="pod_logs") == [1.0]
         daemon.wait_for(has(UP, 0.0, source="apiserver"))
 

@@ -54,7 +54,6 @@ def scene(prometheus: str, nvml_library: Path, tmp_path_factory: pytest.TempPath
         }
         folder = tmp_path_factory.mktemp("prometheus")
         server = stack.enter_context(Prometheus(prometheus, folder, daemons))
-        server.until(lambda: server.get("/-/ready").status == 200)
         server.wait_for("gputally_gpu_up", lambda found: {s["job"] for s, _ in found} == daemons.keys())
         yield Scene(server, fake, daemons)
 

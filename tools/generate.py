@@ -18,12 +18,14 @@ SCOPES = {
     "source": "One per source of data.",
     "gpu": "One per GPU, also while it does not answer.",
     "device": "One per GPU that answers; withdrawn while it does not.",
+    "mig": "One per MIG instance of a GPU that answers.",
     "workload": "One per owner and GPU: all processes of one owner on one GPU together.",
     "owner": "One per container that uses a GPU or was granted one; chosen pod labels are added to it.",
     "grant": "One per container and GPU or MIG instance, granted or used; none where nobody tells of grants.",
     "limit": "One per container and GPU or MIG instance, granted or used, and per method that says a limit.",
     "namespace": "One per namespace and GPU, never retired: what an auditor adds up.",
     "process": "One per process and GPU, with `--process-metrics on`.",
+    "engines": "One per process and GPU that the driver saw busy, with `--process-metrics on`.",
 }
 
 
@@ -48,12 +50,17 @@ def _shared(rows: Sequence[Metric]) -> str:
     return f" Labels: {labels}; and those named with the metric." if labels else ""
 
 
-def _table(rows: Iterable[Metric]) -> Iterable[str]:
-    yield "| metric | type | meaning |"
-    yield "|---|---|---|"
+def _table(rows: Sequence[Metric]) -> Iterable[str]:
+    """With where a reading comes from, since when and what its absence means, where that is said."""
+    told = any(metric.source for metric in rows)
+    more = " from | since | absent means |" if told else ""
+    yield f"| metric | type | meaning |{more}"
+    yield "|---|---|---|" + ("---|---|---|" if told else "")
     for metric in rows:
         by = f"`{{{', '.join(metric.by)}}}`" if metric.by else ""
-        yield f"| `{metric.name}`{by} | {metric.type} | {metric.help.replace('|', '&#124;')} |"
+        cells = [f"`{metric.name}`{by}", metric.type, metric.help]
+        cells += [metric.source, metric.since, metric.absent] if told else []
+        yield "| " + " | ".join(cell.replace("|", "&#124;") for cell in cells) + " |"
 
 
 def config_page() -> str:

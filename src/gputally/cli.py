@@ -16,13 +16,14 @@ from gputally.config import SETTINGS, Config, Wrong, configure, unknown_variable
 from gputally.files import Unsafe
 from gputally.machine.recorded import BadRecording
 from gputally.outputs.http import BindError
+from gputally.setting import Setting
 
 log = logging.getLogger(__name__)
 
-OK, NOTHING_ANSWERS, USAGE, CANNOT_LISTEN, CANNOT_WRITE = 0, 1, 2, 71, 73
+OK, NOTHING_ANSWERS, USAGE, CANNOT_LISTEN, CANNOT_WRITE, RESTART = 0, 1, 2, 71, 73, 78
 
 MOST_CGROUP = 2**20
-TAKES = {"record": "DIR ", "explain": "PID|--cgroup FILE "}
+TAKES = {"record": "DIR ", "explain": "PID|--cgroup FILE ", "accounting": "status|enable "}
 
 ABOUT = """\
 gputally says who uses each GPU, how much, and for how many joules.
@@ -33,6 +34,10 @@ commands:
   explain PID    say step by step how a process on a GPU was traced, or what would help;
                  --cgroup FILE reads a saved /proc/PID/cgroup instead (- for standard input)
   record DIR     save what this machine answers into a new folder, for a bug report or a test
+  accounting status|enable
+                 say whether GPUs keep the records of processes that DCGM needs, or have them do so (root)
+  verify         ask a Prometheus, and the cluster where kubectl is set up, whether every GPU node
+                 is counted, fresh, attributed and adding up
 
 `gputally COMMAND --help` lists the settings; each is also a variable, --web.listen-address
 for instance GPUTALLY_WEB_LISTEN_ADDRESS. Without a GPU: gputally serve --machine simulated
@@ -53,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _fail(f"no command {command!r}; there are {', '.join(COMMANDS)}; see gputally --help")
     options = _parser(command).parse_args(rest)
     try:
-        config = configure({s.flag: getattr(options, s.flag) for s in SETTINGS})
+        config = configure({s.flag: getattr(options, s.flag, None) for s in SETTINGS})
         logs.set_up(config.log_level, config.log_format)
         for name in unknown_variables(os.environ):
             log.warning("%s is no setting of gputally and has no effect; `gputally %s --help`", name, command)
@@ -66,8 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _serve(config: Config, _: argparse.Namespace) -> int:
-    asyncio.run(service.serve(config))
-    return OK
+    return OK if asyncio.run(service.serve(config)) else RESTART
 
 
 def _show(config: Config, _: argparse.Namespace) -> int:
@@ -84,6 +88,22 @@ def _record(config: Config, options: argparse.Namespace) -> int:
         _fail(f"cannot write {folder}: {error.strerror}", CANNOT_WRITE)
     print(f"{len(paths)} files in {folder}; look at them with: gputally show --machine recorded:{folder}")
     return OK
+
+
+def _accounting(config: Config, options: argparse.Namespace) -> int:
+    from gputally.accounting import accounting  # it can change the node, and no other command may
+
+    return OK if asyncio.run(accounting(config, options.action)) else NOTHING_ANSWERS
+
+
+def _verify(_: Config, options: argparse.Namespace) -> int:
+    # Only here: what it needs of HTTP and TLS is memory that `serve` must not pay for.
+    from gputally.verify_options import VERIFY_OPTIONS, request
+    from gputally.views.verify import exit_code, table, verify
+
+    findings = verify(request({option.flag: getattr(options, option.flag) for option in VERIFY_OPTIONS}))
+    print(table(findings), end="")
+    return exit_code(findings)
 
 
 def _explain(config: Config, options: argparse.Namespace) -> int:
@@ -107,6 +127,8 @@ COMMANDS: dict[str, Callable[[Config, argparse.Namespace], int]] = {
     "show": _show,
     "explain": _explain,
     "record": _record,
+    "accounting": _accounting,
+    "verify": _verify,
 }
 
 
@@ -125,10 +147,12 @@ def _parser(command: str) -> argparse.ArgumentParser:
     )
     if command == "record":
         parser.add_argument("folder", metavar="DIR", help="the folder to make")
+    if command == "accounting":
+        parser.add_argument("action", choices=("status", "enable"), help="say how it is, or turn it on")
     if command == "explain":
         parser.add_argument("pid", metavar="PID", nargs="?", type=_pid, help="the process, by its number")
         parser.add_argument("--cgroup", metavar="FILE", help="a saved /proc/PID/cgroup; - for standard input")
-    for setting in SETTINGS:
+    for setting in _settings(command):
         default = f" (default {setting.default})" if setting.default else ""
         parser.add_argument(
             f"--{setting.flag}",
@@ -139,6 +163,14 @@ def _parser(command: str) -> argparse.ArgumentParser:
             help=(setting.help + default).replace("%", "%%"),
         )
     return parser
+
+
+def _settings(command: str) -> Sequence[Setting]:
+    if command != "verify":
+        return SETTINGS
+    from gputally.verify_options import VERIFY_OPTIONS
+
+    return VERIFY_OPTIONS
 
 
 def _pid(text: str) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from gputally.machine import Machine
 from gputally.model import (
@@ -25,13 +26,22 @@ from gputally.owners import OWNERS, Resolver, steps
 from gputally.owners.census import Census, Roll, pids
 from gputally.owners.host_pid import FIX, host_pid
 from gputally.owners.outside import Outside
-from gputally.sources import Source
+from gputally.sources import Companion, Source
 from gputally.sources.upstream_gpus import local
 
 log = logging.getLogger(__name__)
 
 Watcher = Callable[[Sequence[Device]], None]
 """A resolver that wants to see the GPUs before it is asked whose their processes are."""
+
+ADDED = (
+    "activity_ratio",
+    "pcie_bytes_per_second",
+    "nvlink_bytes_per_second",
+    "dcgm_fields",
+    "dcgm_records",
+)
+"""Mappings of a Device to which a companion may add what no source has told."""
 
 
 class Collector:
@@ -44,10 +54,12 @@ class Collector:
         resolvers: Sequence[Resolver] = OWNERS,
         watchers: Sequence[Watcher] = (),
         outside: Outside | None = None,
+        companions: Sequence[Companion] = (),
         ratio: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._machine = machine
         self._sources = sources
+        self._companions = companions
         self._outside = Outside() if outside is None else outside
         self._resolvers = (*resolvers, self._outside)
         self._watchers = watchers
@@ -67,11 +79,15 @@ class Collector:
 
     async def collect(self, pace: Pace) -> Snapshot:
         """The node as it is now."""
-        readings = [await self._read(source, pace) for source in self._sources]
-        now = self._machine.clock.monotonic()
+        readings = [await self._read(source.name, source.read(pace)) for source in self._sources]
         devices = tuple(device for reading in readings for device in reading.devices)
         devices = devices or tuple(device for reading in readings for device in reading.seen)
         foreign, refused = local([family for reading in readings for family in reading.foreign], devices)
+        for companion in self._companions:
+            more = self._read(companion.name, companion.read(pace, devices), about="more of gpus")
+            readings.append(await more)
+            devices = _filled(devices, readings[-1].devices)
+        now = self._machine.clock.monotonic()
         self._log_states(devices)
         mode, roll = self._roll(devices, now, pace)
         if mode == "no":
@@ -93,8 +109,11 @@ class Collector:
             host_pid=mode,
             process_results=roll.results,
             health=(*self._health.values(), *self._outside.health()),
-            stuck={lane: stuck for reading in readings for lane, stuck in reading.stuck.items()},
+            stuck=_together(
+                *(reading.stuck for reading in readings), *(part.stuck for part in self._companions)
+            ),
             losses=Losses.sum([*(reading.losses for reading in readings), refused, self._outside.losses()]),
+            calls={call: time for reading in readings for call, time in reading.calls.items()},
             self_usage=self._machine.self_usage() if pace is Pace.INTERVAL else Snapshot.self_usage,
         )
 
@@ -105,21 +124,24 @@ class Collector:
     async def close(self) -> None:
         """Ask nobody any more, and let go of the hardware."""
         await self._outside.stop()
+        for companion in self._companions:
+            await companion.close()
         for source in self._sources:
             await source.close()
         self._machine.close()
 
-    async def _read(self, source: Source, pace: Pace) -> Reading:
+    async def _read(self, name: str, answer: Awaitable[Reading | None], about: str = "gpus") -> Reading:
         began = self._machine.clock.monotonic()
         try:
-            reading = await source.read(pace)
+            reading = await answer
         except Unreadable as error:
-            self._note(Health(source.name, up=False, reason=str(error)), began)
+            self._note(Health(name, up=False, reason=str(error), code=error.code, about=about), began)
             return Reading()
         if reading is None:
-            self._health.pop(source.name, None)
+            if about == "gpus":  # a source that is not needed is neither up nor down
+                self._health.pop(name, None)
             return Reading()
-        self._note(Health(source.name, up=not reading.down, reason=reading.down), began)
+        self._note(Health(name, up=not reading.down, reason=reading.down, about=about), began)
         return reading
 
     def _note(self, health: Health, began: float) -> None:
@@ -165,4 +187,21 @@ class Collector:
 
 
 def _without_processes(device: Device) -> Device:
-    return replace(device, holders=None, activities=None, activity_seconds=None)
+    return replace(device, holders=None, activities=None, activity_seconds=None, dcgm_records={})
+
+
+def _filled(devices: Sequence[Device], more: Sequence[Device]) -> tuple[Device, ...]:
+    """The devices, with what others tell of the same GPU; whoever told a thing first is believed."""
+    added = {device.uuid: device for device in more}
+    return tuple(_fill(device, added.get(device.uuid)) for device in devices)
+
+
+def _fill(device: Device, more: Device | None) -> Device:
+    if more is None:
+        return device
+    both: dict[str, Any] = {name: {**getattr(more, name), **getattr(device, name)} for name in ADDED}
+    return replace(device, **both)
+
+
+def _together(*parts: Mapping[str, int]) -> dict[str, int]:
+    return {name: number for part in parts for name, number in part.items()}

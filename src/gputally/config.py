@@ -26,6 +26,7 @@ from gputally.parse import (
 from gputally.setting import Setting
 from gputally.setting_feeds import FEEDS
 from gputally.setting_names import NAMING
+from gputally.setting_sources import TELLING
 
 
 class Wrong(Exception):
@@ -47,6 +48,13 @@ class Config:
     gpus: tuple[str, ...]
     nvml_library: str | None
     nvml_deadline: float
+    nvml_grace: float
+    nvml_yield: float
+    nvml_pcie_throughput: bool
+    dcgm: str
+    dcgm_library: str | None
+    dcgm_deadline: float
+    dcgm_window: float
     proc_root: str | None
     simulated_seed: int
     simulated_sampler: Sampler
@@ -143,16 +151,7 @@ SETTINGS = (
         "Whether shares follow the learned cost of each workload's busy second, or busy time alone.",
     ),
     Setting("gpus", "", gpus, "LIST", "GPUs to read, by index or uuid with commas between; empty for all."),
-    Setting(
-        "nvml.library", "", path, "PATH", "The NVML library; empty to look where drivers are usually found."
-    ),
-    Setting(
-        "nvml.deadline",
-        "2s",
-        within(0.1, 60),
-        "DURATION",
-        "How long a GPU may take to answer before it counts as hung.",
-    ),
+    *TELLING,
     Setting(
         "proc.root",
         "",

@@ -19,18 +19,15 @@ from gputally.sources.smi import SmiSource
 from gputally.sources.upstream import UpstreamSource
 
 
-def sources(config: Config, machine: Machine, patience: float) -> tuple[Source, ...]:
+def sources(config: Config, machine: Machine, nvml: NvmlSource, patience: float) -> tuple[Source, ...]:
     """Everyone who tells of GPUs, in the order they are asked."""
-    return (*_gpu_sources(config, machine, patience), *_upstream(config, machine, patience))
-
-
-def _gpu_sources(config: Config, machine: Machine, patience: float) -> tuple[Source, ...]:
-    choice = Choice(config.gpus)
-    nvml = NvmlSource(machine, choice, deadline=config.nvml_deadline, patience=patience)
-    smi = partial(SmiSource, machine, choice, deadline=config.smi_deadline, patience=patience)
+    smi = partial(SmiSource, machine, Choice(config.gpus), deadline=config.smi_deadline, patience=patience)
+    upstream = _upstream(config, machine, patience)
     if config.smi == "on":
-        return (smi(),)
-    return (nvml,) if config.smi == "off" else (nvml, smi(needed=lambda: nvml.cannot_load))
+        return (smi(), *upstream)
+    return (
+        (nvml, *upstream) if config.smi == "off" else (nvml, smi(needed=lambda: nvml.cannot_load), *upstream)
+    )
 
 
 def _upstream(config: Config, machine: Machine, patience: float) -> tuple[Source, ...]:

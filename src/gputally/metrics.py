@@ -40,6 +40,12 @@ class Metric:
     help: str
     value: Callable[[Any], Any]
     by: tuple[str, ...] = ()
+    source: str = ""
+    """The call or field that it comes from, for the reference page."""
+    since: str = ""
+    """The architecture or driver from which on there is such a reading."""
+    absent: str = ""
+    """What it means that there is no sample."""
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from gputally.counted import CallTime, Counters, DcgmRecord, Xid
+from gputally.counted import Losses as Losses
+from gputally.counted import SelfUsage as SelfUsage
 from gputally.foreign import ForeignFamily
+from gputally.kernel import Namespaces as Namespaces
+from gputally.kernel import Process as Process
+from gputally.kernel import ProcessKey as ProcessKey
 
 
 class Unreadable(Exception):
@@ -35,39 +40,17 @@ class State(Enum):
     HUNG = "hung"
     RESET_REQUIRED = "reset_required"
     FAILING = "failing"
+    UNSUPPORTED = "unsupported"
+    """It is there, and answers nothing that is asked."""
+
+
+LIBRARY_MISMATCH = 18
+"""NVML's code for a library that is not of the driver that is loaded; this process cannot mend it."""
+YIELDED = -1
+"""None of NVML's codes: the source let go of the GPUs because it was told to."""
 
 
 # Nouns that come in hundreds per tick, or are keys of dicts, are named tuples: as frozen, and much cheaper.
-
-
-class ProcessKey(NamedTuple):
-    """A process for ever: its number, and when it started (clock ticks since boot)."""
-
-    pid: int
-    start: int
-
-
-@dataclass(frozen=True)
-class Process:
-    """What the kernel says of a process."""
-
-    key: ProcessKey
-    comm: str
-    cgroup: str
-    started_at: float | None = None
-    """Unix time at which it started."""
-
-
-@dataclass(frozen=True)
-class Namespaces:
-    """Where this program stands among the kernel's namespaces."""
-
-    pid_inode: int
-    """The number of its PID namespace."""
-    own_pid: int
-    own_cgroup: str
-    init_cgroup: str | None
-    """The cgroup of the process that is number 1 to us; None where it cannot be read."""
 
 
 class Owner(NamedTuple):
@@ -82,7 +65,6 @@ class Owner(NamedTuple):
 
 UNKNOWN = Owner(kind="unknown")
 """Whoever a process belongs to that could not be read."""
-
 
 PENDING = Owner(kind="pending")
 """Whoever a process belongs to whose name is still coming."""
@@ -161,6 +143,10 @@ class DeviceInfo:
     minor_number: str | None = None
     driver_version: str | None = None
     cuda_version: str | None = None
+    pcie_link_generation_max: str | None = None
+    pcie_link_width_max: str | None = None
+    energy_scope: str | None = None
+    """What the energy counter counts: the gpu, or the module with CPU and memory on it."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +166,10 @@ class Device:
     memory_utilization_ratio: float | None = None
     encoder_utilization_ratio: float | None = None
     decoder_utilization_ratio: float | None = None
+    jpeg_utilization_ratio: float | None = None
+    ofa_utilization_ratio: float | None = None
+    activity_ratio: Mapping[str, float] = field(default_factory=dict)
+    """Part of the GPU -> how much of it was in use since the interval before, by the GPU's own meters."""
     memory_total_bytes: int | None = None
     memory_used_bytes: int | None = None
     memory_free_bytes: int | None = None
@@ -187,14 +177,38 @@ class Device:
     power_watts: float | None = None
     power_limit_watts: float | None = None
     power_limit_max_watts: float | None = None
+    power_limit_min_watts: float | None = None
+    power_limit_default_watts: float | None = None
     energy_uj: int | None = None
     """The hardware's energy counter, in integer microjoules."""
     temperature_celsius: Mapping[str, float] = field(default_factory=dict)
+    temperature_threshold_celsius: Mapping[str, float] = field(default_factory=dict)
     clock_hertz: Mapping[str, int] = field(default_factory=dict)
     clock_max_hertz: Mapping[str, int] = field(default_factory=dict)
     performance_state: int | None = None
     fan_speed_ratio: float | None = None
     throttle_active: Mapping[str, bool] = field(default_factory=dict)
+    pcie_link_generation: int | None = None
+    pcie_link_width: int | None = None
+    pcie_bytes_per_second: Mapping[str, float] = field(default_factory=dict)
+    """Only where it is asked for: the driver takes 20 ms over each direction."""
+    retired_pages: Mapping[str, int] = field(default_factory=dict)
+    retired_pages_pending: bool | None = None
+    remapped_rows: Mapping[str, int] = field(default_factory=dict)
+    remapped_rows_pending: bool | None = None
+    remapped_rows_failed: bool | None = None
+    mode_enabled: Mapping[str, bool] = field(default_factory=dict)
+    compute_mode: str | None = None
+    recovery_action: str | None = None
+    """What the driver says would mend the GPU; "none" while nothing is broken."""
+    counters: Counters = field(default_factory=Counters)
+    xids: Mapping[int, Xid] = field(default_factory=dict)
+    denied: tuple[str, ...] = ()
+    """Calls that our rights do not allow."""
+    nvlink_bytes_per_second: Mapping[str, float] = field(default_factory=dict)
+    dcgm_fields: Mapping[int, float] = field(default_factory=dict)
+    """DCGM's own numbers, by field."""
+    dcgm_records: Mapping[int, DcgmRecord] = field(default_factory=dict)
     instances: tuple[Instance, ...] | None = None
     """MIG instances; None where the GPU is not in MIG mode."""
     slices: int | None = None
@@ -215,30 +229,13 @@ class Health:
     source: str
     up: bool
     reason: str = ""
+    code: int | None = None
+    """The outside's own code, where it gave one."""
     duration_seconds: float | None = None
     succeeded_at: float | None = None
     """Monotonic time of its newest good answer."""
     about: str = "gpus"
-    """What it tells of: gpus, or their owners."""
-
-
-@dataclass(frozen=True)
-class Losses:
-    """What was thrown away or went wrong since the reading before; the ledger adds it up."""
-
-    samples: Mapping[str, int] = field(default_factory=dict)
-    nvml_errors: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """(call, code) -> how often."""
-
-    @staticmethod
-    def sum(parts: Iterable[Losses]) -> Losses:
-        """All of them together."""
-        samples: Counter[str] = Counter()
-        errors: Counter[tuple[str, str]] = Counter()
-        for part in parts:
-            samples.update(part.samples)
-            errors.update(part.nvml_errors)
-        return Losses(samples, errors)
+    """What it tells of: gpus, more of gpus that another has found, or their owners."""
 
 
 @dataclass(frozen=True)
@@ -248,22 +245,14 @@ class Reading:
     devices: tuple[Device, ...] = ()
     stuck: Mapping[str, int] = field(default_factory=dict)
     """Lane -> calls outstanding past their deadline."""
-    losses: Losses = Losses()
+    losses: Losses = field(default_factory=Losses)
+    calls: Mapping[str, CallTime] = field(default_factory=dict)
+    """NVML call -> what it took so far; only at the interval's pace."""
     foreign: tuple[ForeignFamily, ...] = ()
     seen: tuple[Device, ...] = ()
     """GPUs that it names without telling of them; believed where nobody else tells of any."""
     down: str = ""
     """Why the source is down, though it has something to tell; empty = it is up."""
-
-
-@dataclass(frozen=True)
-class SelfUsage:
-    """What the exporter itself uses."""
-
-    cpu_seconds: float | None = None
-    resident_bytes: int | None = None
-    open_fds: int | None = None
-    threads: int | None = None
 
 
 @dataclass(frozen=True)
@@ -289,5 +278,6 @@ class Snapshot:
     """How well the processes that GPUs name could be traced -> how many."""
     health: tuple[Health, ...] = ()
     stuck: Mapping[str, int] = field(default_factory=dict)
-    losses: Losses = Losses()
-    self_usage: SelfUsage = SelfUsage()
+    losses: Losses = field(default_factory=Losses)
+    calls: Mapping[str, CallTime] = field(default_factory=dict)
+    self_usage: SelfUsage = SelfUsage()  # noqa: RUF009  it is frozen

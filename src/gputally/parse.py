@@ -78,6 +78,15 @@ def machine(text: str) -> str:
     raise ValueError("local, simulated or recorded:DIR")
 
 
+def dcgm(text: str) -> str:
+    """Where DCGM is."""
+    if text in ("off", "auto", "embedded") or re.fullmatch(
+        r"unix:/.+|[^\s:/]+:\d{1,5}|\[[^\s/]+\]:\d{1,5}", text
+    ):
+        return text
+    raise ValueError("off, auto, embedded, HOST:PORT or unix:/PATH")
+
+
 def watts(text: str) -> float | None:
     """A power, or nothing."""
     if text and not re.fullmatch(r"\d{1,4}(\.\d+)?", text):

@@ -12,6 +12,8 @@ from gputally.tally import ProcessUse
 from gputally.weights import Seat
 
 OTHER = Owner(kind="other")
+CLOCKS_DIFFER = 2.0
+"""Seconds by which two accounts of one moment may differ."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,11 @@ class ProcessBook:
             self._others.setdefault(device.uuid, Amounts(busy_us=None if device.activities is None else 0))
         known = [used for used in rest if used is not None]
         return [
-            row._replace(memory_used_bytes=used)
-            for row, used in zip(
+            row._replace(memory_used_bytes=used, dcgm_gpu_energy_joules=told)
+            for row, used, told in zip(
                 self._totals(device),
                 (*(memory[seat] for seat in named), sum(known) if known else None),
+                (*(_dcgm_energy(device, one.process) for one in named.values()), None),
                 strict=False,
             )
         ]
@@ -116,3 +119,11 @@ class ProcessBook:
 def _key(pid: int, snapshot: Snapshot) -> ProcessKey | None:
     process = snapshot.processes.get(pid)
     return None if process is None else process.key
+
+
+def _dcgm_energy(device: Device, process: Process) -> float | None:
+    """DCGM's record, unless it is of an earlier process that had this pid."""
+    record = device.dcgm_records.get(process.key.pid)
+    if record is None or (process.started_at or 0.0) > record.started_at + CLOCKS_DIFFER:
+        return None
+    return record.gpu_energy_joules

@@ -8,16 +8,14 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import NoReturn
 
-from gputally import __version__, feeds, loop
+from gputally import __version__, asking, feeds, loop
 from gputally.accounts import Books
 from gputally.attribute import Memory, Rules
-from gputally.collect import Collector, Watcher
 from gputally.config import Config
 from gputally.dialects import DIALECTS, native
 from gputally.keeper import Keeper, boot_id
@@ -31,13 +29,9 @@ from gputally.machine.simulated import FIXED_USAGE, SimulatedMachine
 from gputally.model import Pace
 from gputally.outputs.http import HttpServer
 from gputally.outputs.site import Site
-from gputally.owners import Resolver
-from gputally.owners.cgroup import node_base, parse
-from gputally.owners.discovery import Places, discover
-from gputally.owners.host import CgroupOwner, Identify
-from gputally.owners.jobs import JobFiles
-from gputally.owners.runtimes import ConmonNames, DockerFiles
+from gputally.owners.cgroup import parse
 from gputally.process_book import ProcessRules
+from gputally.sources.nvml import NvmlSource
 from gputally.state import State
 from gputally.tally import Tally
 from gputally.views import explain as view
@@ -47,18 +41,21 @@ log = logging.getLogger(__name__)
 
 GRACE = 2.0
 """Seconds that answers under way, and then the hardware, are given when the process ends."""
+DOOM_EVERY = 1.0
 SHOW_FROM = (1_000.0, 1_800_000_000.0)
 """Where `show` starts the clocks of the simulated machine, so that the same seed shows the same bytes."""
 
 
-async def serve(config: Config) -> None:
-    """Collect and answer scrapes until SIGTERM or SIGINT."""
+async def serve(config: Config) -> bool:
+    """Collect and answer scrapes until SIGTERM or SIGINT; False if only a restart can bring GPUs back."""
     _allow_more_descriptors()
     machine = open_machine(config, live=True)
     keeper = _keeper(config, machine)
     ledger = _ledger(config, machine, scraped=True, kept=keeper.load() if keeper else None)
     site = _site(config, machine)
-    collector = _collector(config, machine, patience=min(config.tick / 2, 0.5))
+    patience = min(config.tick / 2, 0.5)
+    nvml = asking.nvml_source(config, machine, patience)
+    collector = asking.collector(config, machine, nvml, patience)
     textfile = feeds.textfile(config, site, ledger)
     outlet: loop.Outlet = site if textfile is None else textfile.behind(site)
     server = HttpServer(site.respond)
@@ -71,7 +68,9 @@ async def serve(config: Config) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _yield_or_resume(nvml, config.nvml_yield))
     await collector.start()
+    watching = asyncio.ensure_future(_end_when_doomed(nvml, stop))
     await loop.run(
         machine.clock,
         collector,
@@ -81,6 +80,10 @@ async def serve(config: Config) -> None:
         interval=config.interval,
         stop=stop,
     )
+    watching.cancel()
+    doom = nvml.doomed()
+    if doom:
+        log.error("ending so that a restart can mend it: %s", doom)
     log.info("ending")
     await _end(server.stop(GRACE))
     if textfile is not None:
@@ -88,6 +91,7 @@ async def serve(config: Config) -> None:
     if keeper is not None:
         await _end(keeper.save(ledger))
     await _end(collector.close())
+    return doom is None
 
 
 async def show(config: Config) -> bool:
@@ -110,13 +114,13 @@ async def record(config: Config, folder: Path) -> list[Path]:
 async def explain(config: Config, pid: int) -> bool:
     """Say how a process was traced; tells whether it was."""
     machine = open_machine(config, live=False)
-    collector = _collector(config, machine, patience=max(config.nvml_deadline, 10.0))
+    collector = asking.patient_collector(config, machine)
     await collector.collect(Pace.INTERVAL)
     await machine.clock.until(machine.clock.monotonic() + config.tick)
     snapshot = await collector.collect(Pace.INTERVAL)
     process = machine.process(pid)
     steps = [] if process is None else list(collector.steps(process))
-    identity = None if process is None else _identify(machine)(process.cgroup)
+    identity = None if process is None else asking.identifier(machine)(process.cgroup)
     trace = Trace(pid, snapshot, process, machine.exists(pid), identity, steps)
     sys.stdout.write(view.explain(trace))
     await _end(collector.close())
@@ -140,12 +144,12 @@ def open_machine(config: Config, *, live: bool) -> Machine:
             sampler=config.simulated_sampler,
             usage=own_usage if live else lambda: FIXED_USAGE,
         )
-    return LocalMachine(config.nvml_library, config.proc_root or "/proc")
+    return LocalMachine(config.nvml_library, config.proc_root or "/proc", config.dcgm_library)
 
 
 async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]:
     """Two ticks, the least from which activity can be told; the second is published."""
-    collector = _collector(config, machine, patience=max(config.nvml_deadline, 10.0))
+    collector = asking.patient_collector(config, machine)
     ledger, site = _ledger(config, machine, scraped=False), _site(config, machine)
     await collector.start(once=True)
     await loop.once(collector, ledger, Pace.INTERVAL)
@@ -157,54 +161,20 @@ async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]
     return tally, site
 
 
-def _collector(config: Config, machine: Machine, patience: float) -> Collector:
-    ratio = feeds.ratio(config)
-    identify = _identify(machine)
-    outside = discover(machine, _places(config), identify)
-    return Collector(
-        machine, feeds.sources(config, machine, patience), *_owners(config, machine, identify), outside, ratio
-    )
+async def _end_when_doomed(nvml: NvmlSource, stop: asyncio.Event) -> None:
+    """Stop once nothing but a restart brings the GPUs back."""
+    while not stop.is_set():
+        await asyncio.sleep(DOOM_EVERY)
+        if nvml.doomed():
+            stop.set()
 
 
-def _owners(config: Config, machine: Machine, identify: Identify) -> tuple[list[Resolver], list[Watcher]]:
-    """Who says whose a process is, in this order, and who of them wants to see the GPUs first."""
-    resolvers: list[Resolver] = [
-        CgroupOwner(identify),
-        DockerFiles(machine, identify, config.docker_root),
-        ConmonNames(machine, identify),
-    ]
-    if config.hpc_job_mapping_dir is None:
-        return resolvers, []
-    jobs = JobFiles(machine, config.hpc_job_mapping_dir)
-    return [*resolvers, jobs], [jobs.look]
+def _yield_or_resume(nvml: NvmlSource, seconds: float) -> Callable[[], None]:
+    def turn() -> None:
+        log.info("SIGUSR2: %s", "taking up the GPUs again" if nvml.resting else "letting go of the GPUs")
+        nvml.rest(None if nvml.resting else seconds)
 
-
-def _identify(machine: Machine) -> Identify:
-    """Reads cgroups as seen from this machine's node; remembered, since resolvers ask one after another."""
-    namespaces = machine.namespaces()
-    base = node_base((namespaces.init_cgroup if namespaces else None) or "")
-    own_pod = machine.variable("POD_UID") or None
-    return lru_cache(4096)(partial(parse, base=base, own_pod=own_pod))
-
-
-def _places(config: Config) -> Places:
-    return Places(
-        kubernetes=config.kubernetes,
-        kubelet_root=config.kubelet_root or "",
-        podresources_socket=config.kubelet_podresources_socket or "",
-        kubelet_url=config.kubelet_url,
-        kubelet_insecure=config.kubelet_insecure,
-        cri_socket=config.cri_socket or "",
-        docker_socket=config.docker_socket or "",
-        podman_socket=config.podman_socket or "",
-        logs=config.kubernetes_logs,
-        api=config.kubernetes_api,
-        token_file=config.kubernetes_token_file or "",
-        ca_file=config.kubernetes_ca_file or "",
-        node=config.kubernetes_node,
-        labels=config.kubernetes_pod_labels,
-        annotations=config.kubernetes_pod_annotations,
-    )
+    return turn
 
 
 def _ledger(

@@ -76,6 +76,8 @@ class ProcessUse(NamedTuple):
     sm_busy_us: int | None = None
     energy_uj: int | None = None
     start_time_seconds: float | None = None
+    dcgm_gpu_energy_joules: float | None = None
+    """The whole GPU's, as DCGM tells it."""
 
 
 class Limit(NamedTuple):

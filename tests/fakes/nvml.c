@@ -73,7 +73,7 @@ static bool moved(const struct gpu *gpu, u32 version)
     return atomic_load(&gpu->version) != version;
 }
 
-static u64 nanoseconds(clockid_t clock)
+u64 nanoseconds(int clock)
 {
     struct timespec now;
     clock_gettime(clock, &now);
@@ -166,13 +166,40 @@ int nvmlDeviceGetCount_v2(u32 *count)
     }
 
 FIND(nvmlDeviceGetHandleByIndex_v2, u32, at_index, INVALID_ARGUMENT)
-FIND(nvmlDeviceGetHandleByUUID, const char *, with_uuid, NOT_FOUND)
+
+static struct gpu *with_instance(const char *uuid, u32 *slot)
+{
+    for (u32 i = 0; control && i < control->count; i++)
+        for (*slot = 0; *slot < INSTANCES; ++*slot)
+            if (at_index(i)->mig_mode && !strcmp(at_index(i)->instances[*slot].uuid, uuid))
+                return at_index(i);
+    return NULL;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, handle_t *handle)
+{
+    u32 slot = 0;
+    struct gpu *whole = with_uuid(uuid), *parent = whole ? NULL : with_instance(uuid, &slot);
+    LOOKUP(nvmlDeviceGetHandleByUUID, whole ? whole : parent);
+    if (!gpu)
+        return NOT_FOUND;
+    *handle = whole ? handle_of(gpu) : handle_of_instance(gpu, slot);
+    return SUCCESS;
+}
+
 FIND(nvmlDeviceGetHandleByPciBusId_v2, const char *, on_bus, NOT_FOUND)
 
 /* ---- Identity ---- */
 
-TEXT(nvmlDeviceGetUUID, uuid)
-TEXT(nvmlDeviceGetName, name)
+#define TEXT_OF_EITHER(call, field)                                                           \
+    int call(handle_t device, char *buffer, u32 size)                                         \
+    {                                                                                         \
+        EITHER(call);                                                                         \
+        return answer_text(visit.instance ? visit.instance->field : gpu->field, buffer, size); \
+    }
+
+TEXT_OF_EITHER(nvmlDeviceGetUUID, uuid)
+TEXT_OF_EITHER(nvmlDeviceGetName, name)
 TEXT(nvmlDeviceGetSerial, serial)
 TEXT(nvmlDeviceGetBoardPartNumber, part_number)
 TEXT(nvmlDeviceGetVbiosVersion, vbios)
@@ -234,7 +261,12 @@ struct memory {
 /* Version 1 has no word for the reserved part and counts it as used. */
 int nvmlDeviceGetMemoryInfo(handle_t device, struct memory *memory)
 {
-    DEVICE(nvmlDeviceGetMemoryInfo);
+    EITHER(nvmlDeviceGetMemoryInfo);
+    struct instance *part = visit.instance;
+    if (part) {
+        *memory = (struct memory){part->memory_total, left(part->memory_total, part->memory_used), part->memory_used};
+        return SUCCESS;
+    }
     u64 used = gpu->memory_reserved + memory_used(gpu);
     *memory = (struct memory){gpu->memory_total, left(gpu->memory_total, used), used};
     return SUCCESS;
@@ -247,9 +279,17 @@ struct memory_v2 {
 
 int nvmlDeviceGetMemoryInfo_v2(handle_t device, struct memory_v2 *memory)
 {
-    DEVICE(nvmlDeviceGetMemoryInfo_v2);
+    EITHER(nvmlDeviceGetMemoryInfo_v2);
     if (memory->version != (2u << 24 | sizeof *memory))
         return ARGUMENT_VERSION_MISMATCH;
+    struct instance *part = visit.instance;
+    if (part) {
+        memory->total = part->memory_total;
+        memory->reserved = 0;
+        memory->used = part->memory_used;
+        memory->free = left(memory->total, memory->used);
+        return SUCCESS;
+    }
     memory->total = gpu->memory_total;
     memory->reserved = gpu->memory_reserved;
     memory->used = memory_used(gpu);
@@ -309,12 +349,28 @@ struct rates {
 int nvmlDeviceGetUtilizationRates(handle_t device, struct rates *rates)
 {
     DEVICE(nvmlDeviceGetUtilizationRates);
+    if (gpu->mig_mode)
+        return NOT_SUPPORTED;
     *rates = (struct rates){gpu->utilization_gpu, gpu->utilization_memory};
     return SUCCESS;
 }
 
-PAIR(nvmlDeviceGetEncoderUtilization, gpu->utilization_encoder, SAMPLING_PERIOD_US)
-PAIR(nvmlDeviceGetDecoderUtilization, gpu->utilization_decoder, SAMPLING_PERIOD_US)
+/* Not supported in MIG mode, as nvml.h says of each. */
+#define ENGINE(call, field)                                \
+    int call(handle_t device, u32 *percent, u32 *period)   \
+    {                                                      \
+        DEVICE(call);                                      \
+        if (gpu->mig_mode)                                 \
+            return NOT_SUPPORTED;                          \
+        *percent = gpu->field;                             \
+        *period = SAMPLING_PERIOD_US;                      \
+        return SUCCESS;                                    \
+    }
+
+ENGINE(nvmlDeviceGetEncoderUtilization, utilization_encoder)
+ENGINE(nvmlDeviceGetDecoderUtilization, utilization_decoder)
+ENGINE(nvmlDeviceGetJpgUtilization, utilization_jpeg)
+ENGINE(nvmlDeviceGetOfaUtilization, utilization_ofa)
 CHOICE(nvmlDeviceGetClockInfo, clocks)
 CHOICE(nvmlDeviceGetMaxClockInfo, clocks_max)
 GAUGE(nvmlDeviceGetPerformanceState, performance_state)
@@ -326,6 +382,16 @@ PAIR(nvmlDeviceGetEccMode, gpu->ecc_mode, gpu->ecc_mode_pending)
 PAIR(nvmlDeviceGetMigMode, gpu->mig_mode, gpu->mig_mode_pending)
 GAUGE(nvmlDeviceGetMaxMigDeviceCount, mig_devices_max)
 GAUGE(nvmlDeviceGetAccountingMode, accounting_mode)
+
+int nvmlDeviceSetAccountingMode(handle_t device, u32 mode)
+{
+    DEVICE(nvmlDeviceSetAccountingMode);
+    if (gpu->mig_mode)
+        return NOT_SUPPORTED;
+    gpu->accounting_mode = mode;
+    return SUCCESS;
+}
+
 GAUGE(nvmlDeviceGetDisplayActive, display_active)
 GAUGE(nvmlDeviceGetDisplayMode, display_mode)
 GAUGE(nvmlDeviceGetVirtualizationMode, virtualization_mode)
@@ -390,25 +456,62 @@ int nvmlDeviceGetTemperatureThreshold(handle_t device, u32 which, u32 *celsius)
     return *celsius ? SUCCESS : NOT_SUPPORTED;
 }
 
+/* ---- Errors and violations ---- */
+
+int nvmlDeviceGetTotalEccErrors(handle_t device, u32 uncorrected, u32 aggregate, u64 *errors)
+{
+    DEVICE(nvmlDeviceGetTotalEccErrors);
+    if (uncorrected > 1 || aggregate > 1)
+        return INVALID_ARGUMENT;
+    if (!gpu->ecc_mode)
+        return NOT_SUPPORTED;
+    *errors = gpu->ecc_errors[2 * aggregate + uncorrected];
+    return SUCCESS;
+}
+
+struct violation {
+    u64 reference_us, violation_ns;
+};
+
+int nvmlDeviceGetViolationStatus(handle_t device, u32 policy, struct violation *violation)
+{
+    DEVICE(nvmlDeviceGetViolationStatus);
+    if (policy >= POLICIES)
+        return INVALID_ARGUMENT;
+    *violation = (struct violation){nanoseconds(CLOCK_REALTIME) / 1000, gpu->violation_ns[policy]};
+    return SUCCESS;
+}
+
 /* ---- Processes ---- */
 
 enum { NEWCOMER_PID = 4000000 };
 
 static void put(void *records, size_t stride, u32 at, struct process process)
 {
+    char *record = (char *)records + at * stride;
     process.lists = 0;
-    memcpy((char *)records + at * stride, &process, stride);
+    memset(record, 0, stride);
+    memcpy(record, &process, stride < sizeof process ? stride : sizeof process);
 }
 
-static int answer_processes(struct gpu *gpu, u32 lists, u32 *count, void *records, size_t stride)
+static bool lies_in(const struct instance *part, const struct process *process)
 {
+    return !part || (part->gpu_instance == process->gpu_instance && part->compute_instance == process->compute_instance);
+}
+
+static int answer_processes(const struct visit *visit, u32 lists, u32 *count, void *records, size_t stride)
+{
+    struct gpu *gpu = visit->gpu;
+    if (gpu->mig_mode && gpu->mig_parent_refuses && !visit->instance)
+        return NO_PERMISSION;
     u32 room = records ? *count : 0, newcomers = gpu->growing ? atomic_fetch_add(&gpu->grown, 1) + 1 : 0;
     u32 version, found;
     do {
         version = settled(gpu);
         found = 0;
         for (u32 i = 0; i < gpu->process_count; i++)
-            if (gpu->process_table[i].lists & lists && found++ < room)
+            if (gpu->process_table[i].lists & lists && lies_in(visit->instance, &gpu->process_table[i])
+                && found++ < room)
                 put(records, stride, found - 1, gpu->process_table[i]);
     } while (moved(gpu, version));
     for (u32 i = 0; i < newcomers; i++)
@@ -422,8 +525,8 @@ static int answer_processes(struct gpu *gpu, u32 lists, u32 *count, void *record
 #define LIST(call, lists, stride)                                     \
     int call(handle_t device, u32 *count, void *records)              \
     {                                                                 \
-        DEVICE(call);                                                 \
-        return answer_processes(gpu, lists, count, records, stride);  \
+        EITHER(call);                                                 \
+        return answer_processes(&visit, lists, count, records, stride); \
     }
 
 LIST(nvmlDeviceGetComputeRunningProcesses, COMPUTE, 16)
@@ -449,12 +552,14 @@ int nvmlDeviceGetRunningProcessDetailList(handle_t device, struct detail_list *l
         return ARGUMENT_VERSION_MISMATCH;
     if (list->mode >= COUNT(modes))
         return INVALID_ARGUMENT;
-    return answer_processes(gpu, modes[list->mode], &list->count, list->records, sizeof(struct process));
+    return answer_processes(&visit, modes[list->mode], &list->count, list->records, sizeof(struct process));
 }
 
 int nvmlDeviceGetProcessUtilization(handle_t device, struct sample *samples, u32 *count, u64 last_seen)
 {
     DEVICE(nvmlDeviceGetProcessUtilization);
+    if (gpu->mig_mode)
+        return NOT_SUPPORTED;
     u64 now = nanoseconds(CLOCK_REALTIME) / 1000;
     u32 room = samples ? *count : 0, version, found;
     do {
@@ -487,6 +592,16 @@ struct field_value {
 static struct field known_field(const struct gpu *gpu, u32 id)
 {
     switch (id) {
+    case 3: return (struct field){.type = UNSIGNED_LONG_LONG, .value = gpu->ecc_errors[0]};
+    case 4: return (struct field){.type = UNSIGNED_LONG_LONG, .value = gpu->ecc_errors[1]};
+    case 5: return (struct field){.type = UNSIGNED_LONG_LONG, .value = gpu->ecc_errors[2]};
+    case 6: return (struct field){.type = UNSIGNED_LONG_LONG, .value = gpu->ecc_errors[3]};
+    case 94: return (struct field){.type = UNSIGNED_INT, .value = gpu->pcie_replays};
+    case 138: return (struct field){.type = UNSIGNED_LONG_LONG, .value = gpu->nvlink_kib[0]};
+    case 139: return (struct field){.type = UNSIGNED_LONG_LONG, .value = gpu->nvlink_kib[1]};
+    case 197: return (struct field){.type = UNSIGNED_LONG_LONG, .value = gpu->pcie_bytes[0]};
+    case 198: return (struct field){.type = UNSIGNED_LONG_LONG, .value = gpu->pcie_bytes[1]};
+    case 230: return (struct field){.type = UNSIGNED_INT, .value = gpu->recovery_action};
     case 82: return (struct field){.type = UNSIGNED_INT, .value = gpu->temperature_memory};
     case 83: return (struct field){.type = UNSIGNED_LONG_LONG, .value = energy_mj(gpu)};
     case 185: /* average */

@@ -14,6 +14,7 @@ typedef uint32_t u32;
 typedef uint64_t u64;
 
 enum { GPUS = 16, PROCESSES = 512, SAMPLES = 512, FIELDS = 64, CLOCKS = 4, THRESHOLDS = 8 };
+enum { INSTANCES = 8, METERS = 16, EVENTS = 64, POLICIES = 8 };
 
 /* nvml.py reads the names from here; a call's place in the list is its number. */
 #define CALLS(X)                                      \
@@ -71,6 +72,7 @@ enum { GPUS = 16, PROCESSES = 512, SAMPLES = 512, FIELDS = 64, CLOCKS = 4, THRES
     X(nvmlDeviceGetMigMode)                           \
     X(nvmlDeviceGetMaxMigDeviceCount)                 \
     X(nvmlDeviceGetAccountingMode)                    \
+    X(nvmlDeviceSetAccountingMode)                    \
     X(nvmlDeviceGetDisplayActive)                     \
     X(nvmlDeviceGetDisplayMode)                       \
     X(nvmlDeviceGetVirtualizationMode)                \
@@ -91,7 +93,26 @@ enum { GPUS = 16, PROCESSES = 512, SAMPLES = 512, FIELDS = 64, CLOCKS = 4, THRES
     X(nvmlDeviceGetMPSComputeRunningProcesses_v3)     \
     X(nvmlDeviceGetRunningProcessDetailList)          \
     X(nvmlDeviceGetProcessUtilization)                \
-    X(nvmlDeviceGetFieldValues)
+    X(nvmlDeviceGetFieldValues)                       \
+    X(nvmlDeviceGetJpgUtilization)                    \
+    X(nvmlDeviceGetOfaUtilization)                    \
+    X(nvmlDeviceGetTotalEccErrors)                    \
+    X(nvmlDeviceGetViolationStatus)                   \
+    X(nvmlDeviceGetMigDeviceHandleByIndex)            \
+    X(nvmlDeviceGetGpuInstanceId)                     \
+    X(nvmlDeviceGetComputeInstanceId)                 \
+    X(nvmlDeviceGetAttributes_v2)                     \
+    X(nvmlDeviceIsMigDeviceHandle)                    \
+    X(nvmlEventSetCreate)                             \
+    X(nvmlEventSetFree)                               \
+    X(nvmlEventSetWait_v2)                            \
+    X(nvmlDeviceRegisterEvents)                       \
+    X(nvmlGpmQueryDeviceSupport)                      \
+    X(nvmlGpmSampleAlloc)                             \
+    X(nvmlGpmSampleFree)                              \
+    X(nvmlGpmSampleGet)                               \
+    X(nvmlGpmMigSampleGet)                            \
+    X(nvmlGpmMetricsGet)
 
 #define NUMBER(name) CALL_##name,
 enum call_id { CALL_ANY, CALLS(NUMBER) CALL_COUNT };
@@ -102,9 +123,11 @@ enum result {
     UNINITIALIZED = 1,
     INVALID_ARGUMENT = 2,
     NOT_SUPPORTED = 3,
+    NO_PERMISSION = 4,
     NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     DRIVER_NOT_LOADED = 9,
+    TIMEOUT = 10,
     GPU_IS_LOST = 15,
     ARGUMENT_VERSION_MISMATCH = 25,
     UNKNOWN = 999,
@@ -152,6 +175,24 @@ struct field {
     u64 value;
 };
 
+/* A MIG instance; without a uuid its place is empty. */
+struct instance {
+    char uuid[96];
+    char name[96];
+    u32 gpu_instance;
+    u32 compute_instance;
+    u32 slices;
+    u32 meter; /* GPM's graphics utilization, in percent */
+    u64 memory_total;
+    u64 memory_used;
+};
+
+/* An Xid that happened on a GPU (its place in `gpus`). */
+struct event {
+    u32 place;
+    u32 xid;
+};
+
 struct gpu {
     struct call calls[CALL_COUNT];
 
@@ -186,6 +227,8 @@ struct gpu {
     u32 utilization_memory;
     u32 utilization_encoder;
     u32 utilization_decoder;
+    u32 utilization_jpeg;
+    u32 utilization_ofa;
     u32 power_mw;
     u32 power_limit_mw;
     u32 power_limit_enforced_mw;
@@ -219,6 +262,17 @@ struct gpu {
     u32 pcie_width_max;
     u32 pcie_replays;
     u32 pcie_throughput_kb[2];
+    u32 recovery_action;
+    u64 pcie_bytes[2];
+    u64 nvlink_kib[2];
+    u64 ecc_errors[4]; /* corrected and uncorrected: volatile, then aggregate */
+    u64 violation_ns[POLICIES];
+
+    u32 mig_generation; /* handles of instances of an older one are invalid */
+    u32 mig_parent_refuses; /* process lists of the whole GPU need rights that we have not */
+    struct instance instances[INSTANCES];
+    u32 gpm_supported;
+    double meters[METERS]; /* GPM's metrics by number, in percent */
 
     /* The energy counter: `uj` at `since_ns` (CLOCK_MONOTONIC), growing by `rate_mw`, each `quantum_ns`. */
     u64 energy_uj;
@@ -250,6 +304,10 @@ struct control {
     u32 process_stride; /* bytes per record of the _v3 lists: 24, or 32 as in 535.54 to 535.98 */
     _Atomic u32 initialised;
     u32 count;
+    _Atomic u32 gpm_samples; /* allocated and not freed */
+    _Atomic u32 event_sets;
+    _Atomic u32 event_count;
+    struct event events[EVENTS]; /* the first is overwritten after the last */
     u32 order[GPUS]; /* index to place in `gpus` */
     struct gpu gpus[GPUS];
 };
@@ -259,17 +317,21 @@ extern struct control *control;
 /* A handle is a number, not an address: what outlives nvmlShutdown is recognised and never followed. */
 typedef uintptr_t handle_t;
 handle_t handle_of(const struct gpu *gpu);
+handle_t handle_of_instance(const struct gpu *gpu, u32 slot);
+u64 nanoseconds(int clock);
 
 /* One call under way. */
 struct visit {
     struct gpu *gpu;
+    struct instance *instance; /* where the handle is that of a MIG instance */
     struct gpu *occupied; /* the GPU on which it is the only call allowed */
     int rc;
 };
 
 struct visit enter_system(enum call_id call);
 struct visit enter_lookup(enum call_id call, struct gpu *gpu); /* none found: a system call */
-struct visit enter_device(enum call_id call, handle_t device);
+struct visit enter_device(enum call_id call, handle_t device); /* a GPU's alone */
+struct visit enter_either(enum call_id call, handle_t device); /* or an instance's */
 void leave(struct visit *visit);
 
 /* Opens every function: counts the call, stalls it, and returns early with what the test wants returned. */
@@ -282,5 +344,6 @@ void leave(struct visit *visit);
 #define SYSTEM(call) ENTER(system(CALL_##call))
 #define LOOKUP(call, found) ENTER(lookup(CALL_##call, found))
 #define DEVICE(call) ENTER(device(CALL_##call, device))
+#define EITHER(call) ENTER(either(CALL_##call, device))
 
 #endif

@@ -10,9 +10,21 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.fakes.nvml_layout import ABSENT, AUTO, CALLS, HERE, Call, Control, Gpu, List, layout_check
+from tests.fakes.nvml_layout import (
+    ABSENT,
+    AUTO,
+    CALLS,
+    HERE,
+    Call,
+    Control,
+    Event,
+    Gpu,
+    Instance,
+    List,
+    layout_check,
+)
 
-__all__ = ["CALLS", "COMPILER", "H100", "R535", "FakeNvml", "Gpu", "List", "build"]
+__all__ = ["CALLS", "COMPILER", "H100", "R535", "FakeNvml", "Gpu", "Instance", "List", "build"]
 
 COMPILER = shlex.split(os.environ.get("CC", "cc"))
 LOOKUPS = tuple(call for call in CALLS if call.startswith("nvmlDeviceGetHandleBy"))
@@ -57,6 +69,7 @@ H100: Mapping[str, Any] = {
     "pcie_width": 16,
     "pcie_generation_max": 5,
     "pcie_width_max": 16,
+    "gpm_supported": 1,
     "energy_uj": 10**12,
     "energy_rate_mw": 70_000,
 }
@@ -123,6 +136,12 @@ class FakeNvml:
         """Ends what `lose` began."""
         for call in ("*", *LOOKUPS):
             self.answer(gpu, call, 0)
+
+    def xid(self, gpu: int, xid: int) -> None:
+        """Makes a GPU report an Xid to who is registered."""
+        count = self.control.event_count
+        self.control.events[count % len(self.control.events)] = Event(gpu, xid)
+        self.control.event_count = count + 1
 
     def calls(self, gpu: int | None, call: str) -> int:
         """How often a call was made; "*" counts all but the lookups."""

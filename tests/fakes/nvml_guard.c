@@ -98,14 +98,27 @@ void leave(struct visit *visit)
 
 handle_t handle_of(const struct gpu *gpu)
 {
-    return (handle_t)epoch << 8 | (handle_t)(gpu - control->gpus + 1);
+    return (handle_t)epoch << 32 | (handle_t)(gpu - control->gpus + 1);
+}
+
+/* Of an instance: its slot and the generation in which it was found lie between epoch and place. */
+handle_t handle_of_instance(const struct gpu *gpu, u32 slot)
+{
+    return handle_of(gpu) | (handle_t)(gpu->mig_generation & 0xFFFF) << 16 | (handle_t)(slot + 1) << 8;
 }
 
 static struct gpu *gpu_of(handle_t handle)
 {
     u32 place = handle & 0xFF;
-    bool valid = handle >> 8 == epoch && place >= 1 && place <= GPUS;
+    bool valid = handle >> 32 == epoch && place >= 1 && place <= GPUS;
     return valid ? &control->gpus[place - 1] : NULL;
+}
+
+static struct instance *instance_of(struct gpu *gpu, handle_t handle)
+{
+    u32 slot = handle >> 8 & 0xFF, generation = handle >> 16 & 0xFFFF;
+    bool valid = slot >= 1 && slot <= INSTANCES && generation == (gpu->mig_generation & 0xFFFF);
+    return valid && gpu->instances[slot - 1].uuid[0] ? &gpu->instances[slot - 1] : NULL;
 }
 
 struct visit enter_system(enum call_id call)
@@ -127,6 +140,14 @@ struct visit enter_lookup(enum call_id call, struct gpu *gpu)
 
 struct visit enter_device(enum call_id call, handle_t device)
 {
+    struct visit visit = enter_either(call, device);
+    if (visit.rc == SUCCESS && visit.instance)
+        visit.rc = NOT_SUPPORTED;
+    return visit;
+}
+
+struct visit enter_either(enum call_id call, handle_t device)
+{
     struct visit visit = {0};
     if (!references) {
         visit.rc = UNINITIALIZED;
@@ -137,6 +158,9 @@ struct visit enter_device(enum call_id call, handle_t device)
         visit.rc = pass_both(visit.gpu->calls, call);
         if (visit.gpu->index == ABSENT)
             visit.rc = GPU_IS_LOST;
+        bool of_instance = device >> 8 & 0xFF;
+        if (of_instance && visit.rc == SUCCESS && !(visit.instance = instance_of(visit.gpu, device)))
+            visit.rc = INVALID_ARGUMENT;
     }
     return visit;
 }

@@ -66,6 +66,10 @@ Text96 = Annotated[str, ctypes.c_char * 96]
 U32x2 = Annotated[ctypes.Array[ctypes.c_uint32], ctypes.c_uint32 * 2]
 U32x4 = Annotated[ctypes.Array[ctypes.c_uint32], ctypes.c_uint32 * 4]
 U32x8 = Annotated[ctypes.Array[ctypes.c_uint32], ctypes.c_uint32 * 8]
+U64x2 = Annotated[ctypes.Array[ctypes.c_uint64], ctypes.c_uint64 * 2]
+U64x4 = Annotated[ctypes.Array[ctypes.c_uint64], ctypes.c_uint64 * 4]
+U64x8 = Annotated[ctypes.Array[ctypes.c_uint64], ctypes.c_uint64 * 8]
+F64x16 = Annotated[ctypes.Array[ctypes.c_double], ctypes.c_double * 16]
 U32x16 = Annotated[ctypes.Array[ctypes.c_uint32], ctypes.c_uint32 * 16]
 
 
@@ -124,10 +128,38 @@ class Field(ctypes.Structure):
     value: U64
 
 
+@layout
+class Instance(ctypes.Structure):
+    """A MIG instance; without a uuid its place is empty."""
+
+    __slots__ = ()
+
+    uuid: Text96
+    name: Text96
+    gpu_instance: U32
+    compute_instance: U32
+    slices: U32
+    meter: U32
+    memory_total: U64
+    memory_used: U64
+
+
+@layout
+class Event(ctypes.Structure):
+    """An Xid that happened on a GPU."""
+
+    __slots__ = ()
+
+    place: U32
+    xid: U32
+
+
 CallRow = Annotated[ctypes.Array[Call], Call * len(CALLS)]
 ProcessTable = Annotated[ctypes.Array[Process], Process * 512]
 SampleTable = Annotated[ctypes.Array[Sample], Sample * 512]
 FieldTable = Annotated[ctypes.Array[Field], Field * 64]
+InstanceTable = Annotated[ctypes.Array[Instance], Instance * 8]
+EventTable = Annotated[ctypes.Array[Event], Event * 64]
 
 
 @layout
@@ -169,6 +201,8 @@ class Gpu(ctypes.Structure):
     utilization_memory: U32
     utilization_encoder: U32
     utilization_decoder: U32
+    utilization_jpeg: U32
+    utilization_ofa: U32
     power_mw: U32
     power_limit_mw: U32
     power_limit_enforced_mw: U32
@@ -202,6 +236,17 @@ class Gpu(ctypes.Structure):
     pcie_width_max: U32
     pcie_replays: U32
     pcie_throughput_kb: U32x2
+    recovery_action: U32
+    pcie_bytes: U64x2
+    nvlink_kib: U64x2
+    ecc_errors: U64x4
+    violation_ns: U64x8
+
+    mig_generation: U32
+    mig_parent_refuses: U32
+    instances: InstanceTable
+    gpm_supported: U32
+    meters: F64x16
 
     energy_uj: U64
     energy_since_ns: U64
@@ -249,6 +294,18 @@ class Gpu(ctypes.Structure):
     def forget_samples(self) -> None:
         """Takes away all samples, also those of busy processes."""
         self._replace("sample", [])
+
+    def divide(self, instances: Sequence[Instance]) -> None:
+        """Puts the GPU into MIG mode with these instances; handles of those before become invalid."""
+        self.mig_mode = self.mig_mode_pending = 1
+        for place in range(len(self.instances)):
+            self.instances[place] = instances[place] if place < len(instances) else Instance()
+        self.mig_generation += 1
+
+    def unite(self) -> None:
+        """Ends MIG mode."""
+        self.divide([])
+        self.mig_mode = self.mig_mode_pending = 0
 
     def field(self, id: int, value: int = 0, *, scope: int = 0, type: int = 3, rc: int = 0) -> None:
         """Sets the answer to a field value, before what the gauges say; type 3 is unsigned long long."""
@@ -359,6 +416,10 @@ class Control(ctypes.Structure):
     process_stride: U32
     initialised: U32
     count: U32
+    gpm_samples: U32
+    event_sets: U32
+    event_count: U32
+    events: EventTable
     order: U32x16
     gpus: GpuTable
 
@@ -367,7 +428,7 @@ def layout_check() -> Iterator[str]:
     """Has the compiler hold every size and offset here against those in nvml.h."""
     yield '#include "nvml.h"'
     yield "#include <stddef.h>"
-    for struct in (Call, Process, Sample, Field, Gpu, Control):
+    for struct in (Call, Process, Sample, Field, Instance, Event, Gpu, Control):
         name = f"struct {struct.__name__.lower()}"
         yield _assert(f"sizeof({name})", ctypes.sizeof(struct))
         for field, *_ in struct._fields_:

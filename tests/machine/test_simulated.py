@@ -88,6 +88,45 @@ def test_mig_refuses_utilization_and_names_instances() -> None:
     assert {tuple(row[2:]) for row in others} == {(0xFFFFFFFF, 0xFFFFFFFF)}
 
 
+def test_the_mig_gpu_has_the_instances_of_its_cast() -> None:
+    machine, _ = a_machine(aged=30.0)
+    gpu = uuid(machine, MIG)
+    found = [machine.nvml(gpu, "nvmlDeviceGetMigDeviceHandleByIndex", place) for place in range(3)]
+    assert answer(machine, gpu, "nvmlDeviceGetMigDeviceHandleByIndex", 3) == 6
+    assert answer(machine, uuid(machine, 0), "nvmlDeviceGetMigDeviceHandleByIndex", 0) == 3
+    assert [machine.nvml(mig, "nvmlDeviceGetGpuInstanceId") for mig in found] == [2, 5, 9]
+    granted = {grant for pod in machine.pods() for grant in pod.grants if grant.startswith("MIG-")}
+    assert granted == set(found)
+    memory = [machine.nvml(mig, "nvmlDeviceGetMemoryInfo_v2") for mig in found]
+    assert all(part["used"] + part["free"] == part["total"] for part in memory)
+    lists = [machine.nvml(mig, "nvmlDeviceGetComputeRunningProcesses") for mig in found]
+    assert [len(rows) for rows in lists] == [1, 1, 1]
+    assert 0 < machine.nvml(gpu, "nvmlGpmMigMetricsGet", 2, [1])["1"] <= 100
+    assert answer(machine, gpu, "nvmlGpmMigMetricsGet", 4, [1]) == 6
+    assert answer(machine, "MIG-none", "nvmlDeviceGetName") == 6
+
+
+def test_counters_of_a_board_only_grow() -> None:
+    machine, clock = a_machine(aged=60.0)
+    gpu, before = uuid(machine, BESIDE), {"197": 0, "138": 0}
+    for _ in range(50):
+        clock.jump(clock.monotonic() + 0.07)
+        now = machine.nvml(gpu, "nvmlDeviceGetFieldValues", [[197, 0], [138, 2**32 - 1], [29, 0]])
+        assert now.pop("29") == {"error": 3}
+        assert all(now[field] >= before[field] for field in now)
+        before = now
+    assert before["197"] > 0
+
+
+def test_xids_are_told_once() -> None:
+    machine, clock = a_machine(seed=1)
+    clock.jump(clock.monotonic() + 86_400)
+    told = machine.nvml(None, "nvmlEventSetWait", 10)
+    assert {row[0] for row in told} <= {uuid(machine, index) for index in range(8)}
+    assert told
+    assert machine.nvml(None, "nvmlEventSetWait", 10) == []
+
+
 def test_mps_lists_its_server_among_the_processes_but_not_among_the_clients() -> None:
     machine, _ = a_machine()
     gpu = uuid(machine, MPS)

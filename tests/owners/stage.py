@@ -61,6 +61,9 @@ class Stage(Silent):
     def dated(self, path: str, most: int) -> tuple[float, bytes]:
         raise NotImplementedError
 
+    def dcgm(self, call: str, *args: Any) -> Any:
+        raise NotImplementedError
+
     def process(self, pid: int) -> Process | None:
         self.asked["process"] += 1
         process = self.living.get(pid)

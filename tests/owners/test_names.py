@@ -161,7 +161,10 @@ def test_a_forged_mirror_annotation_does_not_take_over_another_pods_processes(cl
             annotations={"kubernetes.io/config.mirror": UID, "kubernetes.io/config.hash": UID},
         )
     )
-    assert names(clock, Party(forged)).name(WHO) is PENDING
+    book = names(clock, Party(forged))
+    assert book.name(WHO) is PENDING
+    clock.jump(115.0)
+    assert book.name(WHO) is PENDING
     assert names(clock, Party(forged, POD)).name(WHO) == NAMED
     assert names(clock, Party(POD, forged)).name(WHO) == NAMED
 

@@ -64,6 +64,9 @@ class Machine(Protocol):
     def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
         """What nvidia-smi writes, or Unreadable; blocks, at most for the deadline and a little."""
 
+    def dcgm(self, call: str, *args: Any) -> Any:
+        """Answer one DCGM call as plain data, or raise Unreadable with DCGM's code; may block."""
+
     def process(self, pid: int) -> Process | None:
         """What the kernel says of a process, which is watched from now on; None if it is not there."""
 

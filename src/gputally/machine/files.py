@@ -43,6 +43,11 @@ def dated(path: str, most: int) -> tuple[float, bytes]:
     return about.st_mtime, content
 
 
+def is_there(path: str) -> bool:
+    """There is something at that path, and we may see it."""
+    return os.path.exists(path)
+
+
 def flags(proc: str, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
     """Walks /proc once; no other flag is handed on, since command lines may hold secrets."""
     for pid in sorted((name for name in folder(proc) if name.isdigit()), key=int):

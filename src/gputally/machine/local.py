@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from gputally.machine import OPEN, Access, Gpu, files, web
@@ -22,10 +23,13 @@ class LocalMachine:
 
     name = "local"
 
-    def __init__(self, nvml_library: str | None = None, proc_root: str = "/proc") -> None:
+    def __init__(
+        self, nvml_library: str | None = None, proc_root: str = "/proc", dcgm_library: str | None = None
+    ) -> None:
         self.clock = RealClock()
         self._nvml = LocalNvml(nvml_library)
         self._smi = LocalSmi()
+        self._dcgm_library = dcgm_library
         self._proc_root = proc_root
         self._processes = LocalProcesses(proc_root)
 
@@ -36,6 +40,16 @@ class LocalMachine:
     def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
         """Run nvidia-smi."""
         return self._smi(arguments, deadline)
+
+    def dcgm(self, call: str, *args: Any) -> Any:
+        """Ask DCGM's library, which is loaded by the first call."""
+        return self._dcgm(call, *args)
+
+    @cached_property
+    def _dcgm(self) -> Callable[..., Any]:
+        from gputally.machine.dcgm import LocalDcgm  # most machines never need it
+
+        return LocalDcgm(self._dcgm_library)
 
     def process(self, pid: int) -> Process | None:
         """Ask the kernel."""
@@ -65,7 +79,7 @@ class LocalMachine:
 
     async def rpc(self, socket: str, method: str, request: bytes) -> bytes:
         """Ask a gRPC server."""
-        if not os.path.exists(socket):  # noqa: ASYNC240  one stat of a local path
+        if not files.is_there(socket):
             raise Unreadable(f"{socket}: not there, or not for us to see")
         from gputally.machine import grpc  # 2.4 MiB that a host without Kubernetes need not carry
 

@@ -14,8 +14,18 @@ from gputally.machine import OPEN, Access, Gpu
 from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 NOT_SUPPORTED = 3
-ANY_ARGUMENTS = ("nvmlDeviceGetProcessUtilization",)
-"""Calls whose argument only says how much of the answer is already known."""
+NO_DCGM = -25
+ANY_ARGUMENTS = (
+    "nvmlDeviceGetProcessUtilization",
+    "dcgmConnect_v2",
+    "dcgmGroupCreate",
+    "dcgmWatchFields",
+    "dcgmWatchPidFields",
+    "dcgmEntitiesGetLatestValues",
+)
+"""Calls whose arguments only say how to ask, or how much of the answer is already known."""
+TOLD_ONCE = ("nvmlEventSetWait",)
+"""Calls that tell what happened since they were last asked: of each tick, to the first who asks."""
 
 
 class BadRecording(Exception):
@@ -23,8 +33,9 @@ class BadRecording(Exception):
 
 
 def question(call: str, args: Sequence[Any]) -> str:
-    """A call as it is written in a recording."""
-    return call if not args or call in ANY_ARGUMENTS else f"{call}({', '.join(map(str, args))})"
+    """A call as it is written in a recording; lists of what is wanted are left out, answers name it."""
+    named = [] if call in (*ANY_ARGUMENTS, *TOLD_ONCE) else [a for a in args if not isinstance(a, list)]
+    return f"{call}({', '.join(map(str, named))})" if named else call
 
 
 class RecordedClock:
@@ -63,6 +74,7 @@ class RecordedMachine:
         self._frames = _frames(self._folder)
         self.clock = RecordedClock([(f["monotonic"], f["time"]) for f in self._frames], paced)
         self._watched: set[ProcessKey] = set()
+        self._told = -1
 
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
         """The answer of this tick; what was not recorded is not supported."""
@@ -71,8 +83,14 @@ class RecordedMachine:
         answer = answers.get(who, {}).get(
             question(call, args), {"error": NOT_SUPPORTED, "reason": "not recorded"}
         )
-        if isinstance(answer, dict) and "error" in answer:
-            raise Unreadable(f"{call}: {answer.get('reason', 'error')}", answer["error"])
+        _check_answer(answer, f"{call}: ")
+        return self._once(answer) if call in TOLD_ONCE else answer
+
+    def dcgm(self, call: str, *args: Any) -> Any:
+        """The answer of this tick; on a machine recorded without DCGM its library is not there."""
+        missing = {"error": NO_DCGM, "reason": "not recorded"}
+        answer = self._frames[self.clock.tick]["dcgm"].get(question(call, args), missing)
+        _check_answer(answer, f"{call}: ")
         return answer
 
     def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
@@ -81,6 +99,10 @@ class RecordedMachine:
         if asked not in self._frames[self.clock.tick]["outside"]:
             raise Unreadable("nvidia-smi: not recorded", errno.ENOENT)
         return self._bytes(asked)
+
+    def _once(self, answer: Any) -> Any:
+        told, self._told = self._told, self.clock.tick
+        return [] if told == self.clock.tick else answer
 
     def process(self, pid: int) -> Process | None:
         """The process as it was at this tick."""
@@ -163,8 +185,7 @@ class RecordedMachine:
         answer = self._frames[self.clock.tick]["outside"].get(
             asked, {"error": None, "reason": "not recorded"}
         )
-        if isinstance(answer, dict) and "error" in answer:
-            raise Unreadable(str(answer.get("reason", "error")), answer["error"])
+        _check_answer(answer)
         return answer
 
     def _bytes(self, asked: str) -> bytes:
@@ -175,6 +196,11 @@ class RecordedMachine:
             return (self._folder / name).read_bytes()
         except OSError as error:
             raise BadRecording(f"{self._folder / name}: {error.strerror}") from None
+
+
+def _check_answer(answer: Any, prefix: str = "") -> None:
+    if isinstance(answer, dict) and "error" in answer:
+        raise Unreadable(f"{prefix}{answer.get('reason', 'error')}", answer["error"])
 
 
 def _frames(folder: Path) -> list[dict[str, Any]]:
@@ -217,6 +243,7 @@ def _over(before: Mapping[str, Any], frame: Mapping[str, Any]) -> dict[str, Any]
         "monotonic": float(frame["monotonic"]),
         "time": float(frame["time"]),
         "nvml": nvml,
+        "dcgm": {**before.get("dcgm", {}), **frame.get("dcgm", {})},
         "processes": dict(frame.get("processes", before.get("processes", {}))),
         "outside": {**before.get("outside", {}), **frame.get("outside", {})},
         "self": dict(frame.get("self", before.get("self", {}))),

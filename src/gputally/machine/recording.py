@@ -50,6 +50,7 @@ class Recorder:
         self._lock = threading.Lock()  # lanes ask from threads of their own
         self._ticks: list[dict[str, Any]] = []
         self._answers: dict[str, dict[str, Any]] = {}
+        self._dcgm_answers: dict[str, Any] = {}
         self._processes: dict[str, dict[str, Any] | None] = {}
         self._outside: dict[str, Any] = {}
         self._files: dict[str, bytes] = {}
@@ -74,6 +75,18 @@ class Recorder:
             self._outside[asked] = {"error": error.code, "reason": str(error)}
             raise
         self._outside[asked] = self._file("nvidia-smi", "csv", answer)
+        return answer
+
+    def dcgm(self, call: str, *args: Any) -> Any:
+        """Ask, and keep what was answered or how it failed."""
+        try:
+            answer = self._machine.dcgm(call, *args)
+        except Unreadable as error:
+            with self._lock:
+                self._dcgm_answers[question(call, args)] = {"error": error.code, "reason": str(error)}
+            raise
+        with self._lock:
+            self._dcgm_answers[question(call, args)] = answer
         return answer
 
     def process(self, pid: int) -> Process | None:
@@ -196,6 +209,7 @@ class Recorder:
         """What was answered since the tick before belongs together."""
         with self._lock:
             answers, self._answers = self._answers, {}
+            dcgm_answers, self._dcgm_answers = self._dcgm_answers, {}
         outside, self._outside = self._outside, {}
         self._ticks.append(
             {
@@ -205,6 +219,7 @@ class Recorder:
                 "processes": dict(self._processes),
                 "outside": outside,
                 "nvml": answers,
+                "dcgm": dcgm_answers,
             }
         )
 
@@ -250,6 +265,8 @@ def _lines(tick: Mapping[str, Any]) -> str:
         parts.append(f'"outside": {_object(tick["outside"], 2)}')
     answers = ",\n  ".join(f'"{who}": {_object(tick["nvml"][who], 4)}' for who in sorted(tick["nvml"]))
     parts.append(f'"nvml": {{\n  {answers}\n}}')
+    if tick["dcgm"]:
+        parts.append(f'"dcgm": {_object(tick["dcgm"], 2)}')
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from gputally.machine import OPEN, Access, Clock
 from gputally.machine import Gpu as Whom
 from gputally.machine.simulation import kubelet, smi
-from gputally.machine.simulation.answers import ANSWERS, NOT_FOUND, NOT_SUPPORTED, Asked
+from gputally.machine.simulation.answers import ANSWERS, NO_INSTANCE, NOT_FOUND, NOT_SUPPORTED, Asked
+from gputally.machine.simulation.board import BOARD_ANSWERS, instance_uuids, of_instance, of_place
 from gputally.machine.simulation.busy_node import DEFAULT_BOARDS, DEFAULT_CAST
 from gputally.machine.simulation.cast import Board, Workload
 from gputally.machine.simulation.gpu import Gpu
@@ -24,10 +25,12 @@ from gputally.machine.simulation.roles import (
     roles,
 )
 from gputally.machine.simulation.samplers import SAMPLERS, Sampler
+from gputally.machine.simulation.xids import xids
 from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 INVALID_ARGUMENT = 2
 FUNCTION_NOT_FOUND = 13
+NO_DCGM = -25
 WATCH_SECONDS = 1.0
 INIT_PID_NAMESPACE = 4_026_531_836
 FIXED_USAGE = SelfUsage(cpu_seconds=1.5, resident_bytes=40 * 2**20, open_fds=20, threads=10)
@@ -68,6 +71,7 @@ class SimulatedMachine:
             for index, (uuid, board) in enumerate(zip(self._uuids, boards, strict=True))
         }
         self._watched: dict[ProcessKey, int] = {}
+        self._told = self._slot()
 
     def nvml(self, gpu: Whom, call: str, *args: Any) -> Any:
         """Answer one NVML call as plain data, or raise Unreadable with NVML's code."""
@@ -75,10 +79,19 @@ class SimulatedMachine:
             return self._of_system(call)
         if isinstance(gpu, int):
             return self._of_index(gpu, call)
-        if call not in ANSWERS:
+        if gpu.startswith("MIG-"):
+            return self._of_instance(gpu, call)
+        if call == "nvmlDeviceGetMigDeviceHandleByIndex":
+            return of_place(self._asked(gpu), self._seed, *args)
+        function = ANSWERS.get(call) or BOARD_ANSWERS.get(call)
+        if function is None:
             code = NOT_SUPPORTED if call.startswith("nvmlDevice") else FUNCTION_NOT_FOUND
             raise Unreadable(f"{call}: not supported", code=code)
-        return ANSWERS[call](self._asked(gpu), *args)
+        return function(self._asked(gpu), *args)
+
+    def dcgm(self, call: str, *args: Any) -> Any:
+        """There is no DCGM on a simulated machine."""
+        raise Unreadable(f"{call}: there is no DCGM on a simulated machine", code=NO_DCGM)
 
     def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
         """Write the tables that nvidia-smi would write."""
@@ -180,9 +193,12 @@ class SimulatedMachine:
         return self._gpu(gpu).idle_uj
 
     def _of_system(self, call: str) -> Any:
+        if call == "nvmlEventSetWait":
+            return self._xids()
         answers = {
             "nvmlInit": None,
             "nvmlShutdown": None,
+            "nvmlEventSetFree": None,
             "nvmlSystemGetDriverVersion": "580.95.05",
             "nvmlSystemGetCudaDriverVersion": 13000,
             "nvmlDeviceGetCount": len(self._uuids),
@@ -190,6 +206,24 @@ class SimulatedMachine:
         if call not in answers:
             raise Unreadable(f"{call}: no such function", code=FUNCTION_NOT_FOUND)
         return answers[call]
+
+    def _xids(self) -> list[list[Any]]:
+        """What happened to the GPUs since the question before."""
+        since, self._told = self._told, self._slot()
+        return [
+            [uuid, xid, NO_INSTANCE, NO_INSTANCE]
+            for index, uuid in enumerate(self._uuids)
+            for _, xid in xids(self._seed, index, since, self._told)
+        ]
+
+    def _of_instance(self, uuid: str, call: str) -> Any:
+        # Which GPU it lies on is known from who lives there, so that no other GPU is touched.
+        for gpu, index in zip(self._gpus.values(), range(len(self._uuids)), strict=True):
+            asked = Asked(gpu, index, self._uuids[index], self._sampler, round(self._epoch * 1e6))
+            number = instance_uuids(asked, self._seed).get(uuid)
+            if number is not None:
+                return of_instance(self._asked(self._uuids[index]), number, call)
+        raise Unreadable(f"no MIG instance {uuid}", code=NOT_FOUND)
 
     def _of_index(self, index: int, call: str) -> str:
         # Touches no GPU: whoever learns the uuids is not yet on the GPU's own thread.

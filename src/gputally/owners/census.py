@@ -67,10 +67,14 @@ class Census:
         self._missing = missing
         return Roll(
             {pid: entry.process for pid, entry in found.items()},
-            {entry.process.key: entry.owner for entry in found.values()},
+            # Also of those whom no GPU names any more: what they used may still wait for their name.
+            {entry.process.key: entry.owner for entry in self._everyone()},
             self._results(found, missing),
             lost=bool(lost),
         )
+
+    def _everyone(self) -> list[_Entry]:
+        return [*self._departed.values(), *self._living.values()]
 
     def _entry(self, pid: int) -> _Entry | None:
         return self._living.get(pid) or self._departed.get(pid)
@@ -97,8 +101,8 @@ class Census:
 
     def _settle(self, now: float) -> None:
         """Ask again for names that were still coming; after a while they are given up."""
-        for entry in [*self._living.values(), *self._departed.values()]:
-            if entry.owner is PENDING or entry.owner is UNNAMED:  # a name may come late, but not too late
+        for entry in self._everyone():
+            if entry.owner is PENDING or entry.owner is UNNAMED:  # a name may come late
                 owner = resolve(self._resolvers, entry.process)
                 late = owner is PENDING and now - entry.met_at > NAMED_WITHIN
                 entry.owner = UNNAMED if late else owner

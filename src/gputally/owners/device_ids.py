@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gputally.model import Device, Instance
 
@@ -67,6 +68,7 @@ class Inventory:
         return Target(device.uuid, found[0].uuid) if device and len(found) == 1 else None
 
 
+@lru_cache(maxsize=4096)
 def parse(text: str) -> DeviceId | None:
     """The id by the first form that fits; None for a form nobody knows."""
     for pattern, make in _FORMS:

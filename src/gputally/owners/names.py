@@ -19,6 +19,7 @@ WHOLE_WITHIN = 10.0
 """Seconds for which the rest is waited for when the pod is known: its container, its workload."""
 MOST_REMEMBERED = 10_000
 
+_K = TypeVar("_K")
 _T = TypeVar("_T")
 
 
@@ -61,6 +62,7 @@ class PodNames:
         self._clock = clock
         self._sources = sources
         self._fixed: dict[tuple[str, str], Owner] = {}
+        self._by_name: dict[tuple[str, str, str], Owner] = {}
         self._asked_at: dict[tuple[str, str], float] = {}
 
     def name(self, identity: Identity) -> Owner:
@@ -75,6 +77,7 @@ class PodNames:
         owner = self._settled(found, identity, waited) if found else self._nameless(identity, waited)
         if owner not in (PENDING, UNNAMED):
             _remember(self._fixed, key, owner)
+            _remember(self._by_name, (owner.namespace, owner.pod, owner.container), owner)
             self._asked_at.pop(key, None)
         return owner
 
@@ -99,12 +102,13 @@ class PodNames:
 
     def by_name(self, namespace: str, pod: str, container: str) -> tuple[Owner, bool]:
         """Who has these names, and whether it ended; a living one that is already named comes first."""
-        for owner in reversed(self._fixed.values()):
-            if (owner.namespace, owner.pod, owner.container) == (namespace, pod, container):
-                return owner, self._is_over(namespace, pod)
         whole = self._whole(namespace, pod)
+        over = whole is not None and whole.over
+        known = self._by_name.get((namespace, pod, container))
+        if known is not None:
+            return known, over
         top = "" if whole is None else workload(whole)
-        return Owner("pod", namespace, pod, container, top), self._is_over(namespace, pod)
+        return Owner("pod", namespace, pod, container, top), over
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """The pod of that name, as the first party knows it."""
@@ -114,10 +118,6 @@ class PodNames:
     def _whole(self, namespace: str, name: str) -> Pod | None:
         telling = (source.namer.pods for source in self._sources if source.namer.tells_workload)
         return next((p for pods in telling if (p := pods.by_name.get((namespace, name)))), None)
-
-    def _is_over(self, namespace: str, name: str) -> bool:
-        whole = self._whole(namespace, name)
-        return whole is not None and whole.over
 
     def _waited(self, key: tuple[str, str]) -> float:
         now = self._clock.monotonic()
@@ -165,7 +165,7 @@ def _look(pods: Pods, identity: Identity) -> Pod | None:
     return pods.by_uid.get(identity.pod_uid)
 
 
-def _remember(entries: dict[tuple[str, str], _T], key: tuple[str, str], value: _T) -> None:
+def _remember(entries: dict[_K, _T], key: _K, value: _T) -> None:
     entries[key] = value
     if len(entries) > MOST_REMEMBERED:
         del entries[next(iter(entries))]

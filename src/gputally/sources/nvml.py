@@ -1,60 +1,39 @@
-"""NVML as a source: starts the library, finds the GPUs, and reads each in a lane of its own."""
+"""NVML as a source: finds the GPUs, and reads each in a lane of its own."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+import logging
+from collections.abc import Mapping
+from dataclasses import fields, replace
 
+from gputally.counted import CallTime, Counters
 from gputally.lanes import Lane
 from gputally.machine import Machine
 from gputally.model import Device, DeviceInfo, Losses, Pace, Reading, State, Unreadable
-from gputally.sources.nvml_gpu import DRIVER_GONE, GPU_IS_LOST, GPU_NOT_FOUND, RESET_REQUIRED, Answers, Gpu
+from gputally.sources.nvml_codes import Meaning, meaning, state_of
+from gputally.sources.nvml_driver import Driver
+from gputally.sources.nvml_events import Events
+from gputally.sources.nvml_gpu import Answers, Gpu
+from gputally.sources.nvml_seats import Choice as Choice
+from gputally.sources.nvml_seats import Seat, bare, updated
 
-ENUMERATE_EVERY = 60.0
-LIBRARY_NOT_FOUND = 12
-FIRST_RETRY, LAST_RETRY = 1.0, 60.0
-FIRST_RETURN, LAST_RETURN = 30.0, 300.0
-STATES: dict[int | None, State] = {
-    GPU_IS_LOST: State.LOST,
-    GPU_NOT_FOUND: State.LOST,
-    RESET_REQUIRED: State.RESET_REQUIRED,
-}
-FIX = (
-    "is the NVIDIA driver loaded and its library visible here (in a container: the nvidia runtime or CDI)? "
-    "--nvml.library names another library; --machine simulated shows gputally without a GPU"
+TURN = 0.05
+"""Seconds for which a GPU is waited for before the next one is asked beside it."""
+
+log = logging.getLogger(__name__)
+
+FIRST_RETURN, LAST_RETURN = 6, 60
+"""Intervals after which a GPU that failed is asked again: at first, and in the end."""
+COUNT_EVERY = 12
+"""Intervals after which GPUs are counted, and say who they are, even if nothing happened."""
+REST = 4.0
+"""A GPU whose interval reading was slow is let alone for so many times as long."""
+DENIED = (
+    "GPU %d (%s): no permission for %s; what they tell is missing"
+    " (MIG in a container needs NVIDIA_MIG_MONITOR_DEVICES=all)"
 )
-
-
-class Choice:
-    """Which GPUs are wanted: all, or some by index and some by uuid."""
-
-    def __init__(self, gpus: tuple[str, ...] = ()) -> None:
-        self.all = not gpus
-        self.indexes = frozenset(int(g) for g in gpus if g.isdigit())
-        self.uuids = frozenset(g for g in gpus if not g.isdigit())
-
-    def untouched(self, index: int) -> bool:
-        """A GPU that need not even be asked who it is."""
-        return not self.all and not self.uuids and index not in self.indexes
-
-    def wanted(self, index: int, uuid: str) -> bool:
-        """A GPU that is to be read."""
-        return self.all or index in self.indexes or uuid in self.uuids
-
-
-@dataclass
-class Seat:
-    """An index on the bus: its lane, its GPU, what was last known of it."""
-
-    lane: Lane
-    gpu: Gpu
-    device: Device
-    reading: asyncio.Task[Answers] | None = None
-    identify: bool = True
-    pause: float = 0.0
-    not_before: float = 0.0
+COUNTED = frozenset(row.name for row in fields(Counters))
 
 
 class NvmlSource:
@@ -63,116 +42,122 @@ class NvmlSource:
     name = "nvml"
 
     def __init__(
-        self, machine: Machine, choice: Choice | None = None, *, deadline: float = 2.0, patience: float = 0.5
+        self,
+        machine: Machine,
+        choice: Choice | None = None,
+        *,
+        interval: float = 5.0,
+        deadline: float = 2.0,
+        patience: float = 0.5,
+        grace: float = 60.0,
+        pcie_throughput: bool = False,
     ) -> None:
+        self.driver = Driver(
+            machine,
+            deadline=deadline,
+            patience=patience,
+            grace=grace,
+            count_every=COUNT_EVERY * interval,
+        )
         self._machine = machine
         self._choice = choice or Choice()
+        self._interval = interval
         self._deadline = deadline
         self._patience = patience
-        self._driver = Lane("driver")
-        self._started: asyncio.Task[tuple[int, Mapping[str, Any]]] | None = None
-        self._versions: Mapping[str, Any] = {}
-        self.cannot_load = False
-        """There is no library to ask."""
-        self._initialised = False
-        self._up = False
-        self._retry_after, self._retry_at = FIRST_RETRY, 0.0
-        self._enumerate_at = 0.0
-        self._reason = ""
+        self._pcie_throughput = pcie_throughput
+        self._events = Events(machine)
+        self._loads = self._counted = 0
         self._seats: dict[int, Seat] = {}
         self._missing: dict[str, Device] = {}
+        self._gone: frozenset[str] = frozenset()
+        self._layouts: dict[str, tuple[str, ...] | None] = {}
+        self._changes: dict[str, int] = {}
+        """GPU -> times that it came back, or that its MIG layout changed."""
+        self._calls: dict[str, CallTime] = {}
 
     async def read(self, pace: Pace) -> Reading:
         """Every GPU as it is now; one that is late is taken up when its answer comes."""
         now = self._machine.clock.monotonic()
-        if not self._up or now >= self._enumerate_at:
-            await self._enumerate(now)
+        self._gone = frozenset(self._missing)
+        await self.driver.resting(now, self._lanes())
+        await self._enumerate(now)
         for seat in self._seats.values():
             self._ask(seat, pace, now)
-        pending = [seat.reading for seat in self._seats.values() if seat.reading is not None]
+            if seat.reading is not None:
+                # One after the other: threads that want the interpreter all at once cost twice the time.
+                await asyncio.wait((seat.reading,), timeout=TURN)
+        waits = self._events.ask() if pace is Pace.INTERVAL else None
+        pending = [task for task in (waits, *(seat.reading for seat in self._seats.values())) if task]
         if pending:
             await asyncio.wait(pending, timeout=self._patience)
         losses = [self._take(seat, now) for seat in self._seats.values()]
-        devices = {seat.device.uuid or seat.gpu.index: seat.device for seat in self._shown()}
+        self._events.take()
+        shown = self._shown()
+        self.driver.heed([0 if seat.lane.stuck else seat.code for seat in shown], now)
         return Reading(
-            devices=tuple(
-                sorted((*self._missing.values(), *devices.values()), key=lambda d: (d.index, d.uuid))
-            ),
-            stuck={lane.name: int(lane.stuck) for lane in self._lanes()},
+            devices=self._devices(shown),
+            stuck={lane.name: int(lane.stuck) for lane in (self.driver.lane, *self._lanes())},
             losses=Losses.sum(losses),
+            calls=dict(sorted(self._calls.items())) if pace is Pace.INTERVAL else {},
         )
+
+    @property
+    def cannot_load(self) -> bool:
+        """There is no library to ask."""
+        return self.driver.cannot_load
+
+    def doomed(self) -> str | None:
+        """Why the process should end, once nothing but a restart helps and the grace time is over."""
+        return self.driver.doom.due(self._machine.clock.monotonic())
+
+    @property
+    def resting(self) -> bool:
+        """Whether it holds no GPU because it was told to."""
+        return self.driver.rests
+
+    def rest(self, seconds: float | None) -> None:
+        """Let go of all GPUs for that long, so that they can be reset; None ends the rest."""
+        self.driver.rest(None if seconds is None else self._machine.clock.monotonic() + seconds)
 
     async def close(self) -> None:
         """Shut the library down, unless a call that never returns holds it."""
-        self._up = False
-        if not self._initialised or any(lane.busy for lane in self._lanes()):
-            return
-        try:
-            await self._driver.ask(lambda: self._machine.nvml(None, "nvmlShutdown"), deadline=1.0)
-        except Unreadable:
-            return
+        await self.driver.close(self._lanes())
 
     def _lanes(self) -> list[Lane]:
-        return [self._driver, *(seat.lane for seat in self._seats.values())]
+        return [self._events.lane, *(seat.lane for seat in self._seats.values())]
 
     async def _enumerate(self, now: float) -> None:
-        """Start the library if need be, count the GPUs, and have each say who it is at its next reading."""
-        if now < self._retry_at:
-            raise Unreadable(self._reason)
-        if self._started is None:
-            self._started = asyncio.ensure_future(self._driver.ask(self._start, max(self._deadline, 5.0)))
-        await asyncio.wait((self._started,), timeout=self._patience)
-        if not self._started.done():
-            if not self._up:
-                raise Unreadable("nvml: the driver has not answered yet")
-            return
-        task, self._started = self._started, None
+        """See how many GPUs there are, and have each say who it is at its next reading."""
         try:
-            count, self._versions = task.result()
-        except Unreadable as error:
-            self.cannot_load = error.code == LIBRARY_NOT_FOUND
-            raise self._down(str(error), now) from None
-        self.cannot_load = False
-        if not self._up:
+            counted = await self.driver.enumerate(now)
+        except Unreadable:
             self._forget()
-        self._up = True
-        self._retry_after, self._retry_at = FIRST_RETRY, 0.0
-        self._enumerate_at = now + ENUMERATE_EVERY
-        self._seat(count)
-
-    def _start(self) -> tuple[int, Mapping[str, Any]]:
-        ask = self._machine.nvml
-        if not self._up:
-            if self._initialised:  # by a driver that went
-                _or_none(lambda: ask(None, "nvmlShutdown"))
-            ask(None, "nvmlInit")
-            self._initialised = True
-        count = ask(None, "nvmlDeviceGetCount")
-        versions = {"driver_version": _or_none(lambda: str(ask(None, "nvmlSystemGetDriverVersion")))}
-        cuda = _or_none(lambda: int(ask(None, "nvmlSystemGetCudaDriverVersion")))
-        if cuda is not None:
-            versions["cuda_version"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
-        return count, versions
-
-    def _down(self, reason: str, now: float) -> Unreadable:
-        """The whole source is down: forget the epoch, try again after a pause that grows."""
-        self._up = False
-        self._reason = f"{reason}; {FIX}"
-        self._retry_at = now + self._retry_after
-        self._retry_after = min(2 * self._retry_after, LAST_RETRY)
-        self._forget()
-        return Unreadable(self._reason)
+            raise
+        if not counted:
+            return
+        if self.driver.loads != self._loads:
+            self._loads = self.driver.loads
+            self._forget()
+            self._events.renew()
+        self._seat(self.driver.count)
 
     def _forget(self) -> None:
         """What GPUs could and could not was true of the driver that is gone."""
         for index in [i for i, seat in self._seats.items() if not seat.lane.busy]:
-            self._seats.pop(index).lane.end()
+            seat = self._seats.pop(index)
+            seat.lane.end()
+            if seat.reading is not None:
+                seat.reading.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     def _seat(self, count: int) -> None:
         """One seat per index; GPUs that are no longer counted are remembered as lost."""
+        counted, self._counted = self._counted, count
+        if count != counted:
+            for seat in self._seats.values():
+                seat.not_before = 0.0  # its pause was for a GPU that may sit elsewhere now
         for index in range(count):
             if index not in self._seats and not self._choice.untouched(index):
-                gpu = Gpu(self._machine, index)
+                gpu = Gpu(self._machine, index, pcie_throughput=self._pcie_throughput)
                 self._seats[index] = Seat(Lane(f"gpu{index}"), gpu, Device(uuid="", index=index))
             elif index in self._seats:
                 self._seats[index].identify = True
@@ -180,19 +165,22 @@ class NvmlSource:
             seat = self._seats.pop(index)
             seat.lane.end()
             if seat.device.uuid:
-                self._missing[seat.device.uuid] = _bare(seat.device, State.LOST)
+                self._missing[seat.device.uuid] = bare(seat.device, State.LOST)
 
     def _ask(self, seat: Seat, pace: Pace, now: float) -> None:
         if seat.reading is not None or seat.lane.busy or now < seat.not_before:
             return
         gpu, hung = seat.gpu, {s.device.uuid for s in self._seats.values() if s.lane.stuck}
         identify, seat.identify = seat.identify, False
+        if now < seat.gauges_not_before:
+            pace = Pace.TICK
 
         def wanted(uuid: str) -> bool:
             # After indexes shifted, the GPU here may be one that another lane is stuck in.
             return uuid not in hung and self._choice.wanted(gpu.index, uuid)
 
-        call = seat.lane.ask(lambda: gpu.read(pace, identify, wanted), self._deadline)
+        events = self._events.set
+        call = seat.lane.ask(lambda: gpu.read(pace, identify, wanted, events), self._deadline)
         seat.reading = asyncio.ensure_future(call)
 
     def _take(self, seat: Seat, now: float) -> Losses:
@@ -205,31 +193,72 @@ class NvmlSource:
         except Unreadable as error:
             self._fail(seat, error, now)
         else:
-            seat.pause = seat.not_before = 0.0
-            seat.device = self._device(seat.device, answers)
-            self._missing.pop(answers.uuid, None)
-        return Losses() if seat.lane.busy else seat.gpu.losses()
+            seat.code, seat.pause, seat.not_before = None, 0.0, 0.0
+            if answers.pace is Pace.INTERVAL:
+                seat.gauges_not_before = now + REST * answers.took
+            denied, seat.device = seat.device.denied, self._device(seat, answers)
+            if set(seat.device.denied) - set(denied):
+                log.warning(DENIED, seat.device.index, seat.device.uuid, ", ".join(seat.device.denied))
+        if seat.lane.busy:
+            return Losses()
+        for call, time in seat.gpu.ask.times().items():
+            before = self._calls.get(call, CallTime())
+            self._calls[call] = CallTime(before.count + time.count, before.seconds + time.seconds)
+        return seat.gpu.ask.losses()
 
-    def _device(self, before: Device, answers: Answers) -> Device:
-        if answers.info is not None or before.uuid != answers.uuid:
-            info = DeviceInfo(**self._versions, **(answers.info or {}))
-            before = Device(uuid=answers.uuid, index=before.index, info=info)
+    def _device(self, seat: Seat, answers: Answers) -> Device:
+        before, values = self._seated(seat, answers.uuid), answers.values
+        epoch = self._epoch(before, answers)
         if answers.pace is Pace.INTERVAL:
-            return Device(answers.uuid, before.index, info=before.info, **answers.values)
-        return replace(before, state=State.OK, **answers.values)
+            counters = Counters(**{name: values[name] for name in COUNTED & values.keys()})
+            gauges = {name: value for name, value in values.items() if name not in COUNTED}
+            return Device(
+                answers.uuid,
+                before.index,
+                info=before.info,
+                epoch=epoch,
+                counters=counters,
+                **(seat.gpu.fixed | gauges),
+            )
+        return updated(before, values | {"state": State.OK, "epoch": epoch})
+
+    def _seated(self, seat: Seat, uuid: str) -> Device:
+        """What is known of the GPU with that uuid in that seat; who sat there before is elsewhere or lost."""
+        before = seat.device
+        if before.uuid == uuid:
+            return before
+        if before.uuid:
+            self._missing[before.uuid] = bare(before, State.LOST)
+        info = DeviceInfo(**self.driver.versions, **seat.gpu.info)
+        return Device(uuid=uuid, index=before.index, info=info)
+
+    def _epoch(self, before: Device, answers: Answers) -> int:
+        """A number that grows with every load of the driver, return of the GPU and change of its layout."""
+        uuid = answers.uuid
+        if answers.pace is Pace.INTERVAL and answers.values:
+            instances = answers.values.get("instances")
+            layout = None if instances is None else tuple(sorted(i.uuid for i in instances))
+            if self._layouts.setdefault(uuid, layout) != layout:
+                self._layouts[uuid] = layout
+                self._changes[uuid] = self._changes.get(uuid, 0) + 1
+        if before.state in (State.LOST, State.RESET_REQUIRED) or uuid in self._gone:
+            self._changes[uuid] = self._changes.get(uuid, 0) + 1
+        return self.driver.loads + self._changes.get(uuid, 0)
 
     def _fail(self, seat: Seat, error: Unreadable, now: float) -> None:
-        if error.code in DRIVER_GONE:
-            self._enumerate_at = 0.0
-            self._up = False
+        if meaning(error.code) is Meaning.DRIVER:
+            self.driver.lost(error.code, now)
+        if meaning(error.code) is Meaning.STATE:
+            self.driver.recount()
         if seat.lane.stuck:
             state = State.HUNG
         else:
-            state = STATES.get(error.code, State.FAILING)
-            seat.pause = min(max(2 * seat.pause, FIRST_RETURN), LAST_RETURN)
+            state = state_of(error.code)
+            seat.code = error.code
+            seat.pause = min(max(2 * seat.pause, FIRST_RETURN * self._interval), LAST_RETURN * self._interval)
             seat.not_before = now + seat.pause
         seat.identify = True
-        seat.device = _bare(seat.device, state)
+        seat.device = bare(self._seated(seat, seat.gpu.ask.uuid), state)
 
     def _shown(self) -> list[Seat]:
         """Seats whose GPU is wanted; of two seats that claim one GPU, the one that hangs in it."""
@@ -242,14 +271,11 @@ class NvmlSource:
         ]
         return sorted(seats, key=lambda seat: seat.lane.stuck)
 
-
-def _bare(device: Device, state: State) -> Device:
-    """What is left of a GPU that does not answer: its name, and how it is."""
-    return Device(uuid=device.uuid, index=device.index, info=device.info, state=state)
-
-
-def _or_none(ask: Callable[[], Any]) -> Any:
-    try:
-        return ask()
-    except Unreadable:
-        return None
+    def _devices(self, shown: list[Seat]) -> tuple[Device, ...]:
+        seated: Mapping[str | int, Device] = {s.device.uuid or s.gpu.index: s.device for s in shown}
+        self._missing = {uuid: device for uuid, device in self._missing.items() if uuid not in seated}
+        devices = sorted((*self._missing.values(), *seated.values()), key=lambda d: (d.index, d.uuid))
+        return tuple(
+            replace(device, xids=xids) if (xids := self._events.xids(device.uuid)) else device
+            for device in devices
+        )

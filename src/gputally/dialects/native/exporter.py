@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gputally import __version__
 from gputally.dialects.native.scopes import EXPORTER, SOURCE
 from gputally.metrics import COUNTER, GAUGE, INFO, Metric
-from gputally.model import Health
+from gputally.model import LIBRARY_MISMATCH, YIELDED, Health
 from gputally.tally import Tally
 
 
@@ -28,6 +28,10 @@ def _host_pid(tally: Tally) -> Mapping[str, int] | None:
 def _age(pair: tuple[Health, float]) -> float | None:
     health, now = pair
     return None if health.succeeded_at is None else now - health.succeeded_at
+
+
+def _has_code(code: int) -> Callable[[Tally], int]:
+    return lambda tally: int(any(health.code == code for health in tally.snapshot.health))
 
 
 EXPORTER_METRICS = (
@@ -98,6 +102,36 @@ EXPORTER_METRICS = (
         "NVML calls that failed, by NVML's return code; unsupported calls are not failures.",
         lambda tally: tally.nvml_errors,
         by=("call", "code"),
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_nvml_calls_total",
+        COUNTER,
+        "NVML calls made about GPUs.",
+        lambda tally: {call: time.count for call, time in tally.snapshot.calls.items()},
+        by=("call",),
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_nvml_call_seconds_total",
+        COUNTER,
+        "Time that NVML calls about GPUs took.",
+        lambda tally: {call: time.seconds for call, time in tally.snapshot.calls.items()},
+        by=("call",),
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_nvml_library_mismatch",
+        GAUGE,
+        "1 if the NVML library is not of the driver that is loaded; only a restart helps.",
+        _has_code(LIBRARY_MISMATCH),
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_yielded",
+        GAUGE,
+        "1 while gputally holds no GPU because it was told to let go (SIGUSR2).",
+        _has_code(YIELDED),
     ),
     Metric(
         EXPORTER,

@@ -1,11 +1,11 @@
-"""Rows about whole GPUs: what the hardware says of itself."""
+"""Rows about whole GPUs: who they are, how they are, and the energy they used."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from gputally.dialects.native.scopes import DEVICE, GPU, micro
+from gputally.dialects.native.scopes import GPU, micro
 from gputally.metrics import COUNTER, GAUGE, INFO, Metric, Micro
 from gputally.model import State
 from gputally.tally import Gpu
@@ -35,6 +35,9 @@ _INFO_LABELS = (
     "minor_number",
     "driver_version",
     "cuda_version",
+    "pcie_link_generation_max",
+    "pcie_link_width_max",
+    "energy_scope",
 )
 
 GPU_METRICS = (
@@ -45,6 +48,8 @@ GPU_METRICS = (
         "What does not change while the driver is loaded.",
         _info,
         by=_INFO_LABELS,
+        source="nvmlDeviceGetName, …Architecture, …PciInfo and others, once per driver",
+        absent="an empty label: the driver does not tell it",
     ),
     Metric(
         GPU,
@@ -60,6 +65,7 @@ GPU_METRICS = (
         "1 for the state the GPU is in, 0 for the others.",
         _states,
         by=("state",),
+        source="the return codes of all calls",
     ),
     Metric(
         GPU,
@@ -67,6 +73,9 @@ GPU_METRICS = (
         COUNTER,
         "Energy the whole GPU used since gputally first saw it, by its own counter.",
         lambda gpu: micro(gpu.energy_uj),
+        source="nvmlDeviceGetTotalEnergyConsumption",
+        since="Volta",
+        absent="the GPU has no energy counter",
     ),
     Metric(
         GPU,
@@ -125,129 +134,6 @@ GPU_METRICS = (
         COUNTER,
         "Energy the counter claimed that the GPU's power limit does not allow; it is in no other total.",
         lambda gpu: None if gpu.energy_uj is None else Micro(gpu.discarded_uj),
-    ),
-    Metric(
-        DEVICE,
-        "gputally_gpu_utilization_ratio",
-        GAUGE,
-        "Part of the driver's last sampling period in which a kernel ran; not the part of the GPU in use.",
-        lambda device: device.utilization_ratio,
-    ),
-    Metric(
-        DEVICE,
-        "gputally_gpu_memory_utilization_ratio",
-        GAUGE,
-        "Part of the driver's last sampling period in which GPU memory was read or written.",
-        lambda device: device.memory_utilization_ratio,
-    ),
-    Metric(
-        DEVICE,
-        "gputally_gpu_encoder_utilization_ratio",
-        GAUGE,
-        "Part of time the video encoder was busy.",
-        lambda device: device.encoder_utilization_ratio,
-    ),
-    Metric(
-        DEVICE,
-        "gputally_gpu_decoder_utilization_ratio",
-        GAUGE,
-        "Part of time the video decoder was busy.",
-        lambda device: device.decoder_utilization_ratio,
-    ),
-    Metric(
-        DEVICE,
-        "gputally_gpu_memory_total_bytes",
-        GAUGE,
-        "Memory of the GPU.",
-        lambda device: device.memory_total_bytes,
-    ),
-    Metric(
-        DEVICE,
-        "gputally_gpu_memory_used_bytes",
-        GAUGE,
-        "Memory in use; with reserved memory where the driver does not tell that apart.",
-        lambda device: device.memory_used_bytes,
-    ),
-    Metric(
-        DEVICE,
-        "gputally_gpu_memory_free_bytes",
-        GAUGE,
-        "Memory nobody has.",
-        lambda device: device.memory_free_bytes,
-    ),
-    Metric(
-        DEVICE,
-        "gputally_gpu_memory_reserved_bytes",
-        GAUGE,
-        "Memory the driver and firmware keep.",
-        lambda device: device.memory_reserved_bytes,
-    ),
-    Metric(
-        DEVICE,
-        "gputally_gpu_power_watts",
-        GAUGE,
-        "Power the GPU draws; a 1 s average on Ampere (except GA100) and newer.",
-        lambda device: device.power_watts,
-    ),
-    Metric(
-        DEVICE,
-        "gputally_gpu_power_limit_watts",
-        GAUGE,
-        "Power limit in force.",
-        lambda device: device.power_limit_watts,
-    ),
-    Metric(
-        DEVICE,
-        "gputally_gpu_temperature_celsius",
-        GAUGE,
-        "Temperature by sensor.",
-        lambda device: device.temperature_celsius,
-        by=("sensor",),
-    ),
-    Metric(
-        DEVICE,
-        "gputally_gpu_clock_hertz",
-        GAUGE,
-        "Clock frequency now.",
-        lambda device: device.clock_hertz,
-        by=("clock",),
-    ),
-    Metric(
-        DEVICE,
-        "gputally_gpu_clock_max_hertz",
-        GAUGE,
-        "Highest clock frequency the GPU can run.",
-        lambda device: device.clock_max_hertz,
-        by=("clock",),
-    ),
-    Metric(
-        DEVICE,
-        "gputally_gpu_performance_state",
-        GAUGE,
-        "Performance state: 0 is the fastest, 15 the slowest.",
-        lambda device: device.performance_state,
-    ),
-    Metric(
-        DEVICE,
-        "gputally_gpu_fan_speed_ratio",
-        GAUGE,
-        "Fan speed the GPU asks for, as a part of the highest.",
-        lambda device: device.fan_speed_ratio,
-    ),
-    Metric(
-        DEVICE,
-        "gputally_gpu_throttle_active",
-        GAUGE,
-        "1 while this reason holds the clocks down.",
-        lambda device: device.throttle_active,
-        by=("reason",),
-    ),
-    Metric(
-        DEVICE,
-        "gputally_gpu_processes",
-        GAUGE,
-        "Processes that hold a context on the GPU.",
-        lambda device: None if device.holders is None else len(device.holders),
     ),
     Metric(
         GPU,

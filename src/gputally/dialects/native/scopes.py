@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputally.metrics import Micro, Scope
-from gputally.model import Device
+from gputally.model import Device, Instance
 from gputally.tally import ProcessUse, Tally, Workload
 
 
@@ -14,6 +14,10 @@ def _fresh(tally: Tally) -> list[Device]:
 def _device(device: Device) -> tuple[str, ...]:
     # Written empty: under honor_labels a series without them takes on the exporter's own pod.
     return (str(device.index), device.uuid, "", "", "")
+
+
+def _instances(tally: Tally) -> list[tuple[Device, Instance]]:
+    return [(device, part) for device in _fresh(tally) for part in device.instances or ()]
 
 
 def _work(use: Workload | ProcessUse) -> tuple[str, ...]:
@@ -34,6 +38,12 @@ SOURCE = Scope(
 )
 GPU = Scope("gpu", _DEVICE_LABELS, lambda tally: tally.gpus, lambda gpu: _device(gpu.device))
 DEVICE = Scope("device", _DEVICE_LABELS, _fresh, _device)
+INSTANCE = Scope(
+    "mig",
+    (*_DEVICE_LABELS, "mig"),
+    _instances,
+    lambda pair: (*_device(pair[0]), pair[1].uuid),
+)
 WORKLOAD = Scope("workload", _WORK_LABELS, lambda tally: tally.workloads, _work)
 NAMESPACE = Scope(
     "namespace",

@@ -125,4 +125,12 @@ PROCESS_METRICS = (
         "When the process started.",
         lambda use: use.start_time_seconds,
     ),
+    Metric(
+        PROCESS,
+        "gputally_process_dcgm_gpu_energy_joules",
+        GAUGE,
+        "DCGM's number for the process: energy of the whole GPU while the process lived, from DCGM's first "
+        "sample of it; do not add up: processes that share a GPU are each told all of it.",
+        lambda use: use.dcgm_gpu_energy_joules,
+    ),
 )

@@ -1,0 +1,125 @@
+"""Rows about whole GPUs: what they count; kept as it was while a GPU does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gputally.counted import Counters
+from gputally.dialects.native.scopes import GPU
+from gputally.metrics import COUNTER, GAUGE, Metric
+
+_BATCH = "nvmlDeviceGetFieldValues"
+
+
+def _counter(
+    name: str,
+    help: str,
+    value: Callable[[Counters], Any],
+    source: str,
+    since: str = "",
+    absent: str = "the GPU or its driver does not tell it",
+    by: tuple[str, ...] = (),
+) -> Metric:
+    return Metric(
+        GPU,
+        f"gputally_gpu_{name}",
+        COUNTER,
+        help,
+        lambda gpu: value(gpu.device.counters),
+        by,
+        source,
+        since,
+        absent,
+    )
+
+
+HARDWARE_METRICS = (
+    _counter(
+        "throttle_seconds_total",
+        "Time in which this reason held the clocks down, since the driver was loaded.",
+        lambda counted: counted.throttle_seconds,
+        f"{_BATCH} 74 to 79 and 269 to 271, or nvmlDeviceGetViolationStatus",
+        "Kepler; sw_thermal, hw_thermal and hw_power_brake driver 570",
+        by=("reason",),
+    ),
+    _counter(
+        "pcie_transmit_bytes_total",
+        "Bytes the GPU sent over PCIe; the hardware's counter may wrap.",
+        lambda counted: counted.pcie_bytes.get("transmit"),
+        f"{_BATCH} 197",
+        "driver 535",
+        "a vGPU, or an older driver",
+    ),
+    _counter(
+        "pcie_receive_bytes_total",
+        "Bytes the GPU received over PCIe; the hardware's counter may wrap.",
+        lambda counted: counted.pcie_bytes.get("receive"),
+        f"{_BATCH} 198",
+        "driver 535",
+        "a vGPU, or an older driver",
+    ),
+    _counter(
+        "pcie_replays_total",
+        "PCIe packets sent again.",
+        lambda counted: counted.pcie_replays,
+        f"{_BATCH} 94, or nvmlDeviceGetPcieReplayCounter",
+        "Kepler",
+    ),
+    _counter(
+        "nvlink_transmit_bytes_total",
+        "Bytes the GPU sent over all its NVLinks.",
+        lambda counted: counted.nvlink_bytes.get("transmit"),
+        f"{_BATCH} 138",
+        "Ampere",
+        "no NVLink",
+    ),
+    _counter(
+        "nvlink_receive_bytes_total",
+        "Bytes the GPU received over all its NVLinks.",
+        lambda counted: counted.nvlink_bytes.get("receive"),
+        f"{_BATCH} 139",
+        "Ampere",
+        "no NVLink",
+    ),
+    _counter(
+        "nvlink_errors_total",
+        "Errors on all NVLinks of the GPU.",
+        lambda counted: counted.nvlink_errors,
+        f"{_BATCH} 38, 45, 52, 59, 160",
+        "Pascal; ecc_data Ampere",
+        "no NVLink",
+        by=("error",),
+    ),
+    _counter(
+        "ecc_errors_total",
+        "ECC errors: volatile since the driver was loaded, aggregate over the GPU's life.",
+        lambda counted: counted.ecc_errors,
+        f"{_BATCH} 3, 4, 5, 6, or nvmlDeviceGetTotalEccErrors",
+        "Kepler",
+        "no ECC, or it is off",
+        by=("kind", "scope"),
+    ),
+    Metric(
+        GPU,
+        "gputally_gpu_xid_errors_total",
+        COUNTER,
+        "Xid errors that the driver reported since gputally was started.",
+        lambda gpu: {str(number): xid.count for number, xid in gpu.device.xids.items()},
+        by=("xid",),
+        source="nvmlEventSetWait",
+        since="Kepler",
+        absent="none since gputally was started",
+    ),
+    Metric(
+        GPU,
+        "gputally_gpu_xid_last_timestamp_seconds",
+        GAUGE,
+        "When the driver last reported this Xid.",
+        lambda gpu: {str(number): xid.last_time for number, xid in gpu.device.xids.items()},
+        by=("xid",),
+        source="nvmlEventSetWait",
+        since="Kepler",
+        absent="none since gputally was started",
+    ),
+)

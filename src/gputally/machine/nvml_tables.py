@@ -1,0 +1,137 @@
+"""NVML's calls that fill a table: process lists, utilization samples, field values."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pynvml
+
+from gputally.model import Unreadable
+
+FUNCTION_NOT_FOUND = 13
+INSUFFICIENT_SIZE = 7
+NOT_AVAILABLE = 2**64 - 1
+NO_INSTANCE = 2**32 - 1
+MOST_PROCESSES = 16_384
+UNWRITTEN = 0xAA
+
+_RECORDS = {16: struct.Struct("=I4xQ"), 24: struct.Struct("=I4xQII"), 32: struct.Struct("=I4xQIIQ")}
+_WIDEST = max(_RECORDS)
+_SAMPLE = struct.Struct("=I4xQIIII")
+_FIELD = struct.Struct("=IIqqIi8s")
+_VALUES = {0: "<d", 1: "<I4x", 2: "<Q", 3: "<Q", 4: "<q", 5: "<i4x", 6: "<H6x"}
+"""NVML's value types: how the eight bytes of a value are read."""
+
+
+class Tables:
+    """Calls on a handle; what was learned of a driver is forgotten with it."""
+
+    def __init__(self) -> None:
+        self._buffers = threading.local()
+        self._widths: dict[str, int] = {}
+
+    def forget(self) -> None:
+        """Another driver may lay its records out differently."""
+        self._widths.clear()
+
+    def list_of(self, kind: str) -> Callable[[Any], list[list[int | None]]]:
+        """The call that lists processes of a kind, in the newest version that the driver has."""
+        versions = [f"nvmlDeviceGet{kind}RunningProcesses{suffix}" for suffix in ("_v3", "_v2", "")]
+
+        def processes(handle: Any) -> list[list[int | None]]:
+            name = next((n for n in versions if hasattr(pynvml.nvmlLib, n)), versions[0])
+            # A record: pid, memory, GPU instance, compute instance; the oldest lack the last two.
+            return [
+                [
+                    row[0],
+                    None if row[1] == NOT_AVAILABLE else row[1],
+                    *(row[2:4] or (NO_INSTANCE, NO_INSTANCE)),
+                ]
+                for row in self._records(name, handle)
+            ]
+
+        return processes
+
+    def samples(self, handle: Any, last_seen: int) -> list[list[int]]:
+        """Utilization samples since a time of the driver's: pid, time, SM, memory, encoder, decoder."""
+        since = ctypes.c_ulonglong(last_seen)
+        raw, count = self._fill(
+            "nvmlDeviceGetProcessUtilization",
+            _SAMPLE.size,
+            lambda call, room, buffer: call(handle, buffer, room, since),
+        )
+        return [list(row) for row in _SAMPLE.iter_unpack(raw[: count * _SAMPLE.size])]
+
+    def field_values(self, handle: Any, wanted: Sequence[Sequence[int]]) -> dict[str, Any]:
+        """Id of each wanted (id, scope) -> its value, or the code with which it failed."""
+        asked = b"".join(_FIELD.pack(id, scope, 0, 0, 0, 0, bytes(8)) for id, scope in wanted)
+        buffer = ctypes.create_string_buffer(asked, len(asked))
+        code = _function("nvmlDeviceGetFieldValues")(handle, ctypes.c_int(len(wanted)), buffer)
+        if code:
+            raise pynvml.NVMLError(code)
+        return {
+            str(id): {"error": code} if code else _value(kind, raw)
+            for id, _, _, _, kind, code, raw in _FIELD.iter_unpack(buffer.raw)
+        }
+
+    def _records(self, name: str, handle: Any) -> list[tuple[int, ...]]:
+        """Records of a list; how wide they are is seen in what the driver wrote, not believed of its name.
+
+        Drivers around 535.54-535.98 widened the record behind an unchanged name.
+        """
+        width = self._widths.get(name)
+        raw, count = self._fill(
+            name, width or _WIDEST, lambda call, room, buffer: call(handle, room, buffer), mark=width is None
+        )
+        if not count:
+            return []
+        if width is None:
+            written = len(bytes(raw).rstrip(bytes([UNWRITTEN])))
+            width = written // count
+            if written % count or width not in _RECORDS:
+                raise Unreadable(f"{name}: {count} records in {written} bytes are of no known layout")
+            self._widths[name] = width
+        return list(_RECORDS[width].iter_unpack(raw[: count * width]))
+
+    def _fill(
+        self, name: str, width: int, call: Callable[[Any, Any, Any], int], *, mark: bool = False
+    ) -> tuple[memoryview, int]:
+        """Call with this thread's buffer, which is larger than needed and grows when it is not."""
+        function = _function(name)
+        for _ in range(4):
+            buffer = self._buffer()
+            if mark:
+                ctypes.memset(buffer, UNWRITTEN, len(buffer))
+            # Never more room than the widest record has, so that none is written past the end.
+            room = ctypes.c_uint(len(buffer) // max(width, _WIDEST))
+            code = call(function, ctypes.byref(room), buffer)
+            if code == 0:
+                return memoryview(buffer).cast("B"), room.value
+            if code != INSUFFICIENT_SIZE or room.value > MOST_PROCESSES:
+                raise pynvml.NVMLError(code)
+            needed = max(room.value, len(buffer) // _WIDEST)
+            self._buffers.own = ctypes.create_string_buffer(2 * _WIDEST * needed)
+        raise pynvml.NVMLError(INSUFFICIENT_SIZE)
+
+    def _buffer(self) -> ctypes.Array[ctypes.c_char]:
+        if not hasattr(self._buffers, "own"):
+            self._buffers.own = ctypes.create_string_buffer(_WIDEST * 256)
+        buffer: ctypes.Array[ctypes.c_char] = self._buffers.own
+        return buffer
+
+
+def _value(kind: int, raw: bytes) -> Any:
+    layout = _VALUES.get(kind)
+    return {"error": None} if layout is None else struct.unpack(layout, raw)[0]
+
+
+def _function(name: str) -> Any:
+    # A function object of our own: what ctypes learns about it does not reach the binding's.
+    try:
+        return pynvml.nvmlLib[name]
+    except (AttributeError, TypeError):
+        raise pynvml.NVMLError(FUNCTION_NOT_FOUND) from None

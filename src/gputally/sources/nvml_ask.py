@@ -1,0 +1,175 @@
+"""Asking one GPU: what it cannot is remembered, what failed is counted, what it took is measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gputally.counted import CallTime
+from gputally.machine import Machine
+from gputally.model import Losses, Unreadable
+from gputally.sources.nvml_codes import NOT_SUPPORTED, Meaning, meaning
+from gputally.sources.nvml_fields import FIELD_VALUES, SAMPLES, Field, FieldValue, Values
+
+
+class Gone(Exception):
+    """The GPU or its driver said that there is nothing more to be had; the cause is the argument."""
+
+
+@dataclass
+class Asker:
+    """Questions to one GPU and its instances; only its lane touches it."""
+
+    machine: Machine
+    uuid: str = ""
+    answered: bool = False
+    failed: bool = False
+    """Since `begin`: whether anything was answered, and whether anything failed that is supported."""
+    denied: set[str] = field(default_factory=set)
+    _unsupported: set[tuple[Any, ...]] = field(default_factory=set)
+    _errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _dropped: Counter[str] = field(default_factory=Counter)
+    _counts: Counter[str] = field(default_factory=Counter)
+    _seconds: dict[str, float] = field(default_factory=dict)
+    _last_code: int | None = None
+
+    def begin(self) -> None:
+        """A new reading."""
+        self.answered = self.failed = False
+        self.denied.clear()
+
+    def forget(self) -> None:
+        """What it could not is no longer true: another driver, another layout, another GPU."""
+        self._unsupported.clear()
+
+    def check(self) -> None:
+        """Raise Gone unless something was answered since `begin`."""
+        if not self.answered:
+            code = self._last_code if self.failed else NOT_SUPPORTED
+            raise Gone(Unreadable(f"{self.uuid}: no call is answered", code))
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        """Readings that cannot be true."""
+        self._dropped[reason] += count
+
+    def losses(self) -> Losses:
+        """What went wrong since this was last asked; for whoever holds the GPU while its lane rests."""
+        losses = Losses(samples=dict(self._dropped), nvml_errors=dict(self._errors))
+        self._dropped.clear()
+        self._errors.clear()
+        return losses
+
+    def times(self) -> dict[str, CallTime]:
+        """What calls took since this was last asked."""
+        times = {call: CallTime(count, self._seconds[call]) for call, count in self._counts.items()}
+        self._counts.clear()
+        self._seconds.clear()
+        return times
+
+    def fields(self, rows: Iterable[Field]) -> Values:
+        """Values of those rows; mappings of one name are laid together."""
+        values: Values = {}
+        for row in rows:
+            lay(values, self._field(row))
+        return values
+
+    def field_values(self, rows: Iterable[FieldValue]) -> Values:
+        """Values of those numbered fields, all in one call; a row that has none may have another call."""
+        values: Values = {}
+        wanted = [row for row in rows if (self.uuid, FIELD_VALUES, row.id) not in self._unsupported]
+        answers = self._field_answers(wanted)
+        for row in rows:
+            raw = answers.get(str(row.id))
+            if raw is not None and not isinstance(raw, dict):
+                self.answered = True
+                lay(values, row.values(raw))
+                continue
+            if isinstance(raw, dict):
+                self._note_field(row, raw.get("error"))
+            if row.instead is not None and (self.uuid, FIELD_VALUES, row.id) in self._unsupported:
+                lay(values, self._field(row.instead))
+        return values
+
+    def supported(self, gpu: str, *call: Any) -> Any:
+        """Ask, unless this GPU once said that it cannot."""
+        question = (gpu, SAMPLES) if call[0] == SAMPLES else (gpu, *map(_hashable, call))
+        if question in self._unsupported:
+            raise Unreadable(f"{call[0]}: not supported", NOT_SUPPORTED)
+        try:
+            return self.ask(gpu, *call)
+        except Unreadable as error:
+            if meaning(error.code) is Meaning.ABSENT:
+                self._unsupported.add(question)
+            raise
+
+    def ask(self, gpu: str | int | None, call: str, *args: Any) -> Any:
+        """Ask, and count what went wrong; a GPU that is not well raises Gone."""
+        began = self.machine.clock.monotonic()
+        try:
+            answer = self.machine.nvml(gpu, call, *args)
+            self.answered = True
+            return answer
+        except Unreadable as error:
+            self._note(call, error)
+            raise
+        finally:
+            self._counts[call] += 1
+            took = self.machine.clock.monotonic() - began
+            self._seconds[call] = self._seconds.get(call, 0.0) + took
+
+    def _field(self, row: Field) -> Values:
+        for call in row.calls:
+            try:
+                return row.values(self.supported(self.uuid, *call))
+            except Unreadable as error:
+                if meaning(error.code) is not Meaning.ABSENT:
+                    break
+            except (TypeError, ValueError, KeyError, IndexError, AttributeError):
+                self._errors[call[0], "malformed"] += 1
+                break
+        return {}
+
+    def _field_answers(self, rows: list[FieldValue]) -> dict[str, Any]:
+        if not rows:
+            return {}
+        try:
+            answers = self.supported(self.uuid, FIELD_VALUES, [[row.id, row.scope] for row in rows])
+        except Unreadable as error:
+            if meaning(error.code) is Meaning.ABSENT:
+                self._unsupported.update((self.uuid, FIELD_VALUES, row.id) for row in rows)
+            return {}
+        return answers if isinstance(answers, dict) else {}
+
+    def _note_field(self, row: FieldValue, code: int | None) -> None:
+        if meaning(code) is Meaning.ABSENT:
+            self._unsupported.add((self.uuid, FIELD_VALUES, row.id))
+        elif meaning(code) is Meaning.DENIED:
+            self.denied.add(f"{FIELD_VALUES} {row.id}")
+        elif meaning(code) is not Meaning.EMPTY:
+            self._errors[FIELD_VALUES, str(code)] += 1
+
+    def _note(self, call: str, error: Unreadable) -> None:
+        what = meaning(error.code)
+        self.answered |= what is Meaning.EMPTY
+        if what in (Meaning.ABSENT, Meaning.EMPTY):
+            return
+        self.failed = True
+        self._last_code = error.code
+        self._errors[call, "none" if error.code is None else str(error.code)] += 1
+        if what is Meaning.DENIED:
+            self.denied.add(call)
+        if what in (Meaning.STATE, Meaning.DRIVER):
+            raise Gone(error) from None
+
+
+def lay(values: Values, more: Values) -> None:
+    """Add values to others; mappings of one name become one mapping."""
+    for name, value in more.items():
+        values[name] = {**values.get(name, {}), **value} if isinstance(value, dict) else value
+
+
+def _hashable(part: Any) -> Any:
+    """Lists of what is asked for do not tell two questions apart."""
+    return None if isinstance(part, list) else part

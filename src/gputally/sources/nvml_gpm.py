@@ -1,0 +1,72 @@
+"""The GPU's own performance meters (GPM, Hopper and newer): how much of each part was in use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gputally.model import Instance, Unreadable
+from gputally.sources.nvml_ask import Asker
+from gputally.sources.nvml_fields import Values
+
+GRAPHICS = 1
+PARTS = {
+    GRAPHICS: "graphics",
+    2: "sm",
+    3: "sm_occupancy",
+    5: "tensor",
+    10: "dram",
+    11: "fp64",
+    12: "fp32",
+    13: "fp16",
+}
+"""NVML's number of a meter -> what it meters."""
+
+SUPPORT = "nvmlGpmQueryDeviceSupport"
+WHOLE, INSTANCE = "nvmlGpmMetricsGet", "nvmlGpmMigMetricsGet"
+"""Calls of the machine, not of NVML, which takes two samples and divides; the machine keeps the older one."""
+
+
+@dataclass
+class Gpm:
+    """Whether the GPU has meters, and what they say; only the GPU's lane touches it."""
+
+    ask: Asker
+    _there: bool | None = None
+    _begun: bool = False
+
+    def forget(self) -> None:
+        """Another GPU, another driver or another layout."""
+        self._there, self._begun = None, False
+
+    def read(self, instances: Sequence[Instance] | None) -> Values:
+        """What the meters say since they were last asked, of the GPU or of each of its instances."""
+        if self._there is None:
+            self._there = bool(self._answer(SUPPORT).get("isSupportedDevice"))
+        if not self._there:
+            return {}
+        if instances is None:
+            values: Values = {"activity_ratio": _ratios(self._answer(WHOLE, list(PARTS)))}
+        else:
+            values = {"instances": tuple(map(self._metered, instances))}
+        # The first answer may reach back to a time before this layout; it only sets the mark.
+        begun, self._begun = self._begun, True
+        return values if begun else {}
+
+    def _metered(self, instance: Instance) -> Instance:
+        ratios = _ratios(self._answer(INSTANCE, instance.gpu_instance, [GRAPHICS]))
+        return replace(instance, utilization_ratio=ratios.get(PARTS[GRAPHICS]))
+
+    def _answer(self, call: str, *args: Any) -> dict[str, Any]:
+        try:
+            answer = self.ask.supported(self.ask.uuid, call, *args)
+        except Unreadable:
+            return {}
+        return answer if isinstance(answer, dict) else {}
+
+
+def _ratios(answer: dict[str, Any]) -> dict[str, float]:
+    """Part -> ratio; a meter of an instance may read a little over the whole."""
+    given = {part: answer.get(str(number)) for number, part in PARTS.items()}
+    return {part: min(1.0, v / 100) for part, v in given.items() if isinstance(v, int | float) and v >= 0}

@@ -1,0 +1,74 @@
+"""MIG instances of one GPU: found anew at every interval, by uuid, since numbers are given again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gputally.model import Instance, Unreadable
+from gputally.sources.nvml_ask import Asker
+from gputally.sources.nvml_codes import Meaning, meaning
+from gputally.sources.nvml_fields import MEMORY, MIG_MODE, Values
+
+BY_INDEX = "nvmlDeviceGetMigDeviceHandleByIndex"
+
+
+@dataclass
+class Mig:
+    """What stays of an instance while it lives; only the GPU's lane touches it."""
+
+    ask: Asker
+    _known: dict[str, Instance] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """Another GPU, or another driver."""
+        self._known.clear()
+
+    def read(self) -> Values:
+        """Mode, instances and slices; no instances where the GPU is not in MIG mode or cannot be."""
+        values = self.ask.fields((MIG_MODE,))
+        if not values.get("mode_enabled", {}).get("mig"):
+            self._known.clear()
+            return values
+        slices = self._try(self.ask.uuid, "nvmlDeviceGetMaxMigDeviceCount")
+        uuids = [self._at(index) for index in range(slices or 0)]
+        found = {uuid: self._known.get(uuid) or self._describe(uuid) for uuid in uuids if uuid}
+        self._known = {uuid: instance for uuid, instance in found.items() if instance is not None}
+        return values | {"instances": tuple(map(self._now, self._known.values())), "slices": slices}
+
+    def _at(self, index: int) -> str | None:
+        try:
+            return str(self.ask.ask(self.ask.uuid, BY_INDEX, index))
+        except Unreadable:
+            return None  # an empty place, or one that our rights do not show
+
+    def _describe(self, uuid: str) -> Instance | None:
+        """An instance met for the first time; None if it went while it was asked."""
+        part = self._try(uuid, "nvmlDeviceGetGpuInstanceId")
+        compute = self._try(uuid, "nvmlDeviceGetComputeInstanceId")
+        if part is None or compute is None:
+            return None
+        name = str(self._try(uuid, "nvmlDeviceGetName") or "")
+        attributes = self._try(uuid, "nvmlDeviceGetAttributes_v2") or {}
+        return Instance(
+            uuid,
+            part,
+            compute,
+            profile=name.partition(" MIG ")[2].strip() or None,
+            slices=attributes.get("computeInstanceSliceCount"),
+        )
+
+    def _now(self, instance: Instance) -> Instance:
+        for call in MEMORY.calls:
+            try:
+                return replace(instance, **MEMORY.values(self.ask.supported(instance.uuid, *call)))
+            except Unreadable as error:
+                if meaning(error.code) is not Meaning.ABSENT:
+                    break
+        return instance
+
+    def _try(self, uuid: str, call: str) -> Any:
+        try:
+            return self.ask.supported(uuid, call)
+        except Unreadable:
+            return None

@@ -1,0 +1,108 @@
+"""The processes of one GPU: who holds it, and what each did since the answer before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gputally.model import Activity, Holder, Instance, Unreadable
+from gputally.sources.nvml_ask import Asker
+from gputally.sources.nvml_codes import Meaning, meaning
+from gputally.sources.nvml_fields import PROCESS_LISTS, SAMPLES, Values
+
+HIGHEST_PID = 2**22
+"""The kernel gives no higher number."""
+
+
+@dataclass
+class Processes:
+    """Where the utilization samples stand, and who was listed last; only the GPU's lane touches it."""
+
+    ask: Asker
+    _last_seen: int = 0
+    _sampled_at: float | None = None
+    _listed: frozenset[int] = frozenset()
+
+    def forget(self) -> None:
+        """Another GPU, or another driver."""
+        self._last_seen, self._sampled_at, self._listed = 0, None, frozenset()
+
+    def pause(self) -> None:
+        """The GPU fell silent: what it did meanwhile is not told of one tick."""
+        self._sampled_at = None
+
+    def strangers(self, activities: Sequence[Activity] | None) -> bool:
+        """Whether somebody was busy who was not listed."""
+        return any(activity.pid not in self._listed for activity in activities or ())
+
+    def activity(self) -> Values:
+        """Samples since the answer before; the first, of the driver's whole past, only sets the mark."""
+        clock, before = self.ask.machine.clock, self._sampled_at
+        try:
+            rows = self.ask.supported(self.ask.uuid, SAMPLES, self._last_seen)
+        except Unreadable as error:
+            if meaning(error.code) is not Meaning.EMPTY:
+                return {"activities": None, "activity_seconds": None}
+            rows = []
+        self._sampled_at = clock.monotonic()
+        self._last_seen = max([self._last_seen, *(row[1] for row in rows)])
+        if before is None:
+            return {"activities": None, "activity_seconds": None}
+        return {"activities": tuple(self._samples(rows)), "activity_seconds": self._sampled_at - before}
+
+    def holders(self, total_bytes: int | None, instances: Sequence[Instance] | None) -> Values:
+        """Processes of all lists, each once on each instance, with the memory it has there."""
+        found = self._of(self.ask.uuid, total_bytes, instances)
+        if found is None and instances:
+            # The parent's lists need rights that an instance's do not.
+            parts = [self._of(instance.uuid, total_bytes, (instance,)) for instance in instances]
+            found = _together(part for part in parts if part is not None)
+        if found is None:
+            self._listed = frozenset()
+            return {"holders": None}
+        self._listed = frozenset(pid for pid, _ in found)
+        return {"holders": tuple(Holder(pid, used, mig) for (pid, mig), used in found.items())}
+
+    def _samples(self, rows: list[list[int]]) -> Iterable[Activity]:
+        for pid, timestamp, sm, memory, encoder, decoder in rows:
+            if not 0 < pid <= HIGHEST_PID or max(sm, memory, encoder, decoder) > 100:
+                self.ask.drop("utilization_out_of_range")
+                continue
+            yield Activity(pid, timestamp, sm / 100, memory / 100, encoder / 100, decoder / 100)
+
+    def _of(
+        self, uuid: str, total_bytes: int | None, instances: Sequence[Instance] | None
+    ) -> dict[tuple[int, str], int | None] | None:
+        """(pid, instance) -> memory, by the lists of a GPU or instance; None if it tells no list."""
+        where = {(i.gpu_instance, i.compute_instance): i.uuid for i in instances or ()}
+        alone = uuid if instances and uuid == instances[0].uuid else ""
+        memory: dict[tuple[int, str], int | None] = {}
+        known = False
+        for call in PROCESS_LISTS:
+            try:
+                rows = self.ask.supported(uuid, call)
+            except Unreadable:
+                continue
+            if not all(_plausible(pid, used, total_bytes) for pid, used, *_ in rows):
+                self.ask.drop("implausible_process_list")
+                continue
+            known = True
+            for pid, used, *place in rows:
+                # One with several contexts has its memory in each list.
+                key = (pid, alone or where.get((place[0], place[1]), ""))
+                memory[key] = max((m for m in (memory.get(key), used) if m is not None), default=None)
+        return memory if known else None
+
+
+def _plausible(pid: int, used: int | None, total_bytes: int | None) -> bool:
+    """Whether a record can be one; a driver that lays its records out differently gives others."""
+    return 0 < pid <= HIGHEST_PID and (used is None or total_bytes is None or used <= total_bytes)
+
+
+def _together(
+    parts: Iterable[dict[tuple[int, str], int | None]],
+) -> dict[tuple[int, str], int | None] | None:
+    found: dict[tuple[int, str], int | None] | None = None
+    for part in parts:
+        found = {**(found or {}), **part}
+    return found

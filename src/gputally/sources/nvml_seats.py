@@ -1,0 +1,64 @@
+"""Where GPUs sit: which are wanted, and the lane and newest reading of each index."""
+
+from __future__ import annotations
+
+import asyncio
+from copy import copy
+from dataclasses import dataclass
+
+from gputally.lanes import Lane
+from gputally.model import Device, State
+from gputally.sources.nvml_fields import Values
+from gputally.sources.nvml_gpu import Answers, Gpu
+
+
+class Choice:
+    """Which GPUs are wanted: all, or some by index and some by uuid."""
+
+    def __init__(self, gpus: tuple[str, ...] = ()) -> None:
+        self.all = not gpus
+        self.indexes = frozenset(int(g) for g in gpus if g.isdigit())
+        self.uuids = frozenset(g for g in gpus if not g.isdigit())
+
+    def untouched(self, index: int) -> bool:
+        """A GPU that need not even be asked who it is."""
+        return not self.all and not self.uuids and index not in self.indexes
+
+    def wanted(self, index: int, uuid: str) -> bool:
+        """A GPU that is to be read."""
+        return self.all or index in self.indexes or uuid in self.uuids
+
+
+@dataclass
+class Seat:
+    """An index on the bus: its lane, its GPU, what was last known of it."""
+
+    lane: Lane
+    gpu: Gpu
+    device: Device
+    reading: asyncio.Task[Answers] | None = None
+    identify: bool = True
+    code: int | None = None
+    """With what it last failed; None while it answers."""
+    pause: float = 0.0
+    not_before: float = 0.0
+    gauges_not_before: float = 0.0
+
+
+def bare(device: Device, state: State) -> Device:
+    """What is left of a GPU that does not answer: its name, how it is, and what it had counted."""
+    return Device(
+        uuid=device.uuid,
+        index=device.index,
+        info=device.info,
+        state=state,
+        epoch=device.epoch,
+        counters=device.counters,
+    )
+
+
+def updated(device: Device, values: Values) -> Device:
+    """Another Device with these values; dataclasses.replace would cost a tick ten times as much."""
+    another = copy(device)
+    vars(another).update(values)
+    return another

@@ -1,0 +1,5 @@
+"""The node of every test here."""
+
+from tests.faults.nodes import fake
+
+__all__ = ["fake"]

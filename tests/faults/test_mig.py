@@ -1,0 +1,48 @@
+"""MIG instances that change while we look, and rights that we have not (F09)."""
+
+from tests.daemon import find
+from tests.fakes.nvml import FakeNvml
+from tests.faults.nodes import US, daemon, instance, of
+
+OLD, NEW = "MIG-00000000-0000-5000-8000-00000000000a", "MIG-00000000-0000-5000-8000-00000000000b"
+LISTS = "nvmlDeviceGetComputeRunningProcesses"
+
+
+def test_F09_a_number_given_again_is_another_instance(fake: FakeNvml) -> None:
+    gpu = fake.gpus[0]
+    with daemon(fake) as node:
+        whole = node.wait_for(lambda s: of(s, fake, 0, "utilization_ratio") is not None)
+        assert find(whole, "gputally_mig_info") == []
+        gpu.divide([instance(OLD, 7), instance("MIG-00000000-0000-5000-8000-0000000000ff", 8)])
+        gpu.run(US, memory=3 << 30, gpu_instance=7, compute_instance=0)
+        first = node.wait_for(lambda s: find(s, "gputally_mig_processes", mig=OLD) == [1])
+        assert find(first, "gputally_mig_info", mig=OLD, gi="7", profile="1g.10gb", slices="1") == [1]
+        assert len(find(first, "gputally_mig_info")) == 2
+        assert of(first, fake, 0, "utilization_ratio") is None
+        gpu.divide([instance(NEW, 7, "2g.20gb", 20)])
+        gpu.instances[0].meter = 40
+        second = node.wait_for(lambda s: find(s, "gputally_mig_utilization_ratio", mig=NEW) == [0.4])
+        assert find(second, "gputally_mig_info", mig=NEW, gi="7", profile="2g.20gb", slices="2") == [1]
+        assert find(second, "gputally_mig_memory_total_bytes") == [20 << 30]
+        assert find(second, "gputally_mig_processes", mig=NEW) == [1]
+        assert of(second, fake, 0, "energy_resets_total") == 0
+        total = of(second, fake, 0, "energy_joules_total") or 0
+        assert total >= (of(first, fake, 0, "energy_joules_total") or 0)
+        gpu.unite()
+        gpu.run(US, memory=3 << 30)
+        united = node.wait_for(lambda s: of(s, fake, 0, "utilization_ratio") is not None)
+        assert find(united, "gputally_mig_info") == []
+        assert find(united, "gputally_faults_total") == [0]
+
+
+def test_F09_without_the_rights_of_the_parent_instances_are_asked(fake: FakeNvml) -> None:
+    gpu = fake.gpus[0]
+    gpu.divide([instance(OLD, 7), instance(NEW, 9)])
+    gpu.run(US, memory=3 << 30, gpu_instance=9, compute_instance=0)
+    gpu.mig_parent_refuses = 1
+    with daemon(fake) as node:
+        samples = node.wait_for(lambda s: find(s, "gputally_mig_processes", mig=NEW) == [1])
+        assert find(samples, "gputally_mig_processes", mig=OLD) == [0]
+        assert of(samples, fake, 0, "processes") == 1
+        assert of(samples, fake, 0, "permission_denied", call=LISTS) == 1
+        assert of(samples, fake, 1, "permission_denied", call=LISTS) is None

@@ -1,0 +1,183 @@
+"""The NVML source over machines that answer by a script: epochs, codes, what is asked how often."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from gputally.machine.clocks import VirtualClock
+from gputally.machine.simulated import SimulatedMachine
+from gputally.model import Device, Pace, Reading, State, Unreadable
+from gputally.sources.nvml import NvmlSource
+from gputally.sources.nvml_codes import CODES, Meaning, meaning, state_of
+
+GPU, OTHER = "GPU-a", "GPU-b"
+Answers = dict[tuple[str | int | None, str], Any]
+
+
+class Scripted(SimulatedMachine):
+    """Answers from a table that a test changes; an int below zero is a code, with its sign turned."""
+
+    def __init__(self, gpus: Mapping[str, Mapping[str, Any]]) -> None:
+        self.clock: VirtualClock = VirtualClock(start=1_000.0)
+        super().__init__(self.clock, cast=(), boards=())
+        self.gpus = {uuid: dict(answers) for uuid, answers in gpus.items()}
+        self.order = [uuid for uuid in self.gpus if uuid.startswith("GPU-")]
+        self.init: int | None = None
+        self.asked: Counter[str] = Counter()
+
+    def nvml(self, gpu: str | int | None, call: str, *args: Any) -> Any:
+        self.asked[call] += 1
+        if gpu is None:
+            return self._of_system(call)
+        if isinstance(gpu, int):
+            return self.order[gpu]
+        answer = self.gpus[gpu].get(f"{call}({args[0]})" if args else call, self.gpus[gpu].get(call, -3))
+        if isinstance(answer, int) and answer < 0:
+            raise Unreadable(call, -answer)
+        return answer
+
+    def _of_system(self, call: str, *args: Any) -> Any:
+        if call == "nvmlInit" and self.init is not None:
+            raise Unreadable(call, self.init)
+        if call.startswith("nvmlSystem"):
+            raise Unreadable(call, 3)
+        return {"nvmlDeviceGetCount": len(self.order), "nvmlEventSetWait": []}.get(call)
+
+
+ALIVE = {"nvmlDeviceGetTotalEnergyConsumption": 5, "nvmlDeviceGetPowerUsage": 90_000}
+DIVIDED = ALIVE | {
+    "nvmlDeviceGetMigMode": [1, 1],
+    "nvmlDeviceGetMaxMigDeviceCount": 7,
+    "nvmlDeviceGetMigDeviceHandleByIndex": -6,
+    "nvmlDeviceGetMigDeviceHandleByIndex(0)": "MIG-1",
+}
+PART = {"nvmlDeviceGetGpuInstanceId": 7, "nvmlDeviceGetComputeInstanceId": 0}
+
+
+def play(machine: Scripted, *acts: Callable[[], object], pace: Pace = Pace.INTERVAL) -> list[Reading]:
+    """One reading, then one after each act, five seconds later."""
+
+    async def read() -> list[Reading]:
+        source = NvmlSource(machine, patience=30.0)
+        readings = [await source.read(pace)]
+        for act in acts:
+            act()
+            machine.clock.jump(machine.clock.monotonic() + 5.0)
+            readings.append(await source.read(pace))
+        return readings
+
+    return asyncio.run(read())
+
+
+def devices(readings: list[Reading]) -> list[Device]:
+    return [device for reading in readings for device in reading.devices]
+
+
+def nothing() -> None:
+    """Only time passes."""
+
+
+def test_the_epoch_grows_when_the_layout_changes_and_only_then() -> None:
+    machine = Scripted({GPU: DIVIDED, "MIG-1": PART, "MIG-2": PART})
+    gpu = machine.gpus[GPU]
+    readings = play(
+        machine,
+        nothing,
+        lambda: gpu.update({"nvmlDeviceGetMigDeviceHandleByIndex(0)": "MIG-2"}),
+        nothing,
+        lambda: gpu.update({"nvmlDeviceGetMigMode": [0, 0]}),
+    )
+    assert [device.epoch for device in devices(readings)] == [1, 1, 2, 2, 3]
+    uuids = [None if d.instances is None else [i.uuid for i in d.instances] for d in devices(readings)]
+    assert uuids == [["MIG-1"], ["MIG-1"], ["MIG-2"], ["MIG-2"], None]
+    assert {device.slices for device in devices(readings)[:4]} == {7}
+
+
+def test_the_epoch_grows_when_the_driver_is_loaded_anew() -> None:
+    machine = Scripted({GPU: ALIVE})
+    gpu = machine.gpus[GPU]
+    readings = play(
+        machine, nothing, lambda: gpu.update(nvmlDeviceGetPowerUsage=-1), lambda: gpu.update(ALIVE)
+    )
+    assert [device.epoch for device in devices(readings)] == [1, 1, 1, 2]
+    assert machine.asked["nvmlInit"] == 2
+
+
+def test_the_epoch_grows_when_a_lost_gpu_comes_back_and_other_epochs_do_not() -> None:
+    machine = Scripted({GPU: ALIVE, OTHER: ALIVE})
+    gpu = machine.gpus[GPU]
+    waiting = [nothing] * 7
+    readings = play(
+        machine, lambda: gpu.update(nvmlDeviceGetPowerUsage=-15), lambda: gpu.update(ALIVE), *waiting
+    )
+    ours = [d for d in devices(readings) if d.uuid == GPU]
+    assert [device.state for device in ours][:3] == [State.OK, State.LOST, State.LOST]
+    assert (ours[-1].state, ours[-1].epoch) == (State.OK, 2)
+    assert {d.epoch for d in devices(readings) if d.uuid == OTHER} == {1}
+
+
+def test_two_gpus_that_change_places_are_no_new_epoch() -> None:
+    machine = Scripted({GPU: ALIVE, OTHER: ALIVE})
+    waiting = [nothing] * 13
+    readings = play(machine, lambda: machine.order.reverse(), *waiting)
+    assert [(d.uuid, d.index) for d in readings[-1].devices] == [(OTHER, 0), (GPU, 1)]
+    assert {(d.epoch, d.state) for d in devices(readings)} == {(1, State.OK)}
+
+
+def test_a_tick_asks_two_things_of_a_gpu() -> None:
+    machine = Scripted({GPU: ALIVE | {"nvmlDeviceGetProcessUtilization": -6}})
+
+    async def read() -> Counter[str]:
+        source = NvmlSource(machine, patience=30.0)
+        await source.read(Pace.INTERVAL)
+        machine.asked.clear()
+        machine.clock.jump(1_001.0)
+        await source.read(Pace.TICK)
+        return machine.asked
+
+    assert asyncio.run(read()) == {
+        "nvmlDeviceGetTotalEnergyConsumption": 1,
+        "nvmlDeviceGetProcessUtilization": 1,
+    }
+
+
+def test_a_gpu_without_counter_and_samples_is_well_between_intervals() -> None:
+    machine = Scripted({GPU: {"nvmlDeviceGetUtilizationRates": {"gpu": 3, "memory": 1}}})
+
+    async def read() -> Reading:
+        source = NvmlSource(machine, patience=30.0)
+        await source.read(Pace.INTERVAL)
+        machine.clock.jump(1_001.0)
+        return await source.read(Pace.TICK)
+
+    [device] = asyncio.run(read()).devices
+    assert (device.state, device.utilization_ratio) == (State.OK, 0.03)
+
+
+def test_what_a_whole_gpu_could_not_is_asked_again_in_another_layout() -> None:
+    machine = Scripted({GPU: DIVIDED, "MIG-1": PART})
+    gpu = machine.gpus[GPU]
+    gpu["nvmlDeviceGetUtilizationRates"] = -3
+    united = {"nvmlDeviceGetMigMode": [0, 0], "nvmlDeviceGetUtilizationRates": {"gpu": 50, "memory": 5}}
+    readings = play(machine, nothing, lambda: gpu.update(united))
+    assert [d.utilization_ratio for d in devices(readings)] == [None, None, 0.5]
+
+
+@pytest.mark.parametrize("code", [*CODES, 31, 12345])
+def test_every_code_is_absent_retried_or_a_state(code: int) -> None:
+    machine = Scripted({GPU: ALIVE})
+    [_, reading] = play(machine, lambda: machine.gpus[GPU].update(nvmlDeviceGetPowerUsage=-code))
+    [device] = reading.devices
+    assert device.power_watts is None
+    if meaning(code) in (Meaning.STATE, Meaning.DRIVER):
+        assert device.state is state_of(code) is not State.OK
+    else:
+        assert device.state is State.OK
+    counted = sum(reading.losses.nvml_errors.values())
+    assert counted == (meaning(code) not in (Meaning.ABSENT, Meaning.EMPTY))
+    assert device.denied == (("nvmlDeviceGetPowerUsage",) if code == 4 else ())
