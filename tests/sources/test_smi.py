@@ -120,6 +120,9 @@ def test_f11_an_absent_field_is_absent_alone(mark: str) -> None:
     assert "power_watts" not in found
     assert found["utilization_ratio"] == 0.87
     assert values(table, table.rows[1], info=False)["power_watts"] == 9.5
+    nameless = read_table(GPUS.replace(" NVIDIA A100,", f" {mark},").encode(), ("uuid",))
+    assert "model" not in values(nameless, nameless.rows[0], info=True)
+    assert values(nameless, nameless.rows[1], info=True)["model"] == "Tesla T4"
 
 
 def test_columns_are_found_by_name_in_any_order() -> None:
