@@ -11,7 +11,7 @@ SRC = Path(__file__).parent.parent / "src" / "gputally"
 
 LINE = (
     ("",),
-    ("counted",),
+    ("counted", "foreign", "kernel"),
     ("model",),
     ("lanes",),
     ("machine",),
@@ -22,6 +22,8 @@ LINE = (
     ("attribute",),
     ("coverage",),
     ("tally",),
+    ("limits",),
+    ("joined",),
     ("accounts",),
     ("process_book",),
     ("ledger",),
@@ -34,8 +36,9 @@ LINE = (
     ("outputs",),
     ("views",),
     ("parse", "logs", "setting"),
-    ("setting_names", "setting_sources"),
+    ("setting_names", "setting_sources", "setting_feeds"),
     ("config",),
+    ("feeds",),
     ("asking",),
     ("verify_options",),
     ("service",),
@@ -46,7 +49,7 @@ LINE = (
 PLACE = {name: place for place, names in enumerate(LINE) for name in names}
 CORE = (
     *("model", "lanes", "collect", "meter", "apportion", "idle", "intensity", "weights", "attribute"),
-    *("coverage", "tally", "accounts", "process_book", "ledger", "loop", "metrics"),
+    *("coverage", "tally", "limits", "accounts", "process_book", "ledger", "loop", "metrics"),
 )
 
 

@@ -22,6 +22,7 @@ SCOPES = {
     "workload": "One per owner and GPU: all processes of one owner on one GPU together.",
     "owner": "One per container that uses a GPU or was granted one; chosen pod labels are added to it.",
     "grant": "One per container and GPU or MIG instance, granted or used; none where nobody tells of grants.",
+    "limit": "One per container and GPU or MIG instance, granted or used, and per method that says a limit.",
     "namespace": "One per namespace and GPU, never retired: what an auditor adds up.",
     "process": "One per process and GPU, with `--process-metrics on`.",
     "engines": "One per process and GPU that the driver saw busy, with `--process-metrics on`.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 
+from gputally import feeds
 from gputally.collect import Collector, Watcher
 from gputally.config import Config
 from gputally.machine import Machine
@@ -25,10 +26,12 @@ def patient_collector(config: Config, machine: Machine) -> Collector:
 
 def collector(config: Config, machine: Machine, nvml: NvmlSource, patience: float) -> Collector:
     """Asks NVML, who knows more of its GPUs, and those who name owners."""
+    ratio = feeds.ratio(config)
     identify = identifier(machine)
     outside = discover(machine, _places(config), identify)
     more = _companions(config, machine, patience / 2)
-    return Collector(machine, (nvml,), *_owners(config, machine, identify), outside, more)
+    sources = feeds.sources(config, machine, nvml, patience)
+    return Collector(machine, sources, *_owners(config, machine, identify), outside, more, ratio)
 
 
 def nvml_source(config: Config, machine: Machine, patience: float) -> NvmlSource:

@@ -27,6 +27,7 @@ from gputally.owners.census import Census, Roll, pids
 from gputally.owners.host_pid import FIX, host_pid
 from gputally.owners.outside import Outside
 from gputally.sources import Companion, Source
+from gputally.sources.upstream_gpus import local
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class Collector:
         watchers: Sequence[Watcher] = (),
         outside: Outside | None = None,
         companions: Sequence[Companion] = (),
+        ratio: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._machine = machine
         self._sources = sources
@@ -61,6 +63,7 @@ class Collector:
         self._outside = Outside() if outside is None else outside
         self._resolvers = (*resolvers, self._outside)
         self._watchers = watchers
+        self._ratio = ratio
         self._census = Census(machine, self._resolvers)
         self._health: dict[str, Health] = {}
         self._states: dict[str, State] = {}
@@ -78,6 +81,8 @@ class Collector:
         """The node as it is now."""
         readings = [await self._read(source.name, source.read(pace)) for source in self._sources]
         devices = tuple(device for reading in readings for device in reading.devices)
+        devices = devices or tuple(device for reading in readings for device in reading.seen)
+        foreign, refused = local([family for reading in readings for family in reading.foreign], devices)
         for companion in self._companions:
             more = self._read(companion.name, companion.read(pace, devices), about="more of gpus")
             readings.append(await more)
@@ -99,13 +104,15 @@ class Collector:
             owners=roll.owners,
             details=self._outside.details,
             grants=self._outside.grants,
+            foreign=foreign,
+            vgpu_ratio=self._ratio() if pace is Pace.INTERVAL else None,
             host_pid=mode,
             process_results=roll.results,
             health=(*self._health.values(), *self._outside.health()),
             stuck=_together(
                 *(reading.stuck for reading in readings), *(part.stuck for part in self._companions)
             ),
-            losses=Losses.sum([*(reading.losses for reading in readings), self._outside.losses()]),
+            losses=Losses.sum([*(reading.losses for reading in readings), refused, self._outside.losses()]),
             calls={call: time for reading in readings for call, time in reading.calls.items()},
             self_usage=self._machine.self_usage() if pace is Pace.INTERVAL else Snapshot.self_usage,
         )
@@ -131,8 +138,10 @@ class Collector:
             self._note(Health(name, up=False, reason=str(error), code=error.code, about=about), began)
             return Reading()
         if reading is None:
+            if about == "gpus":  # a source that is not needed is neither up nor down
+                self._health.pop(name, None)
             return Reading()
-        self._note(Health(name, up=True, about=about), began)
+        self._note(Health(name, up=not reading.down, reason=reading.down, about=about), began)
         return reading
 
     def _note(self, health: Health, began: float) -> None:

@@ -24,6 +24,7 @@ from gputally.parse import (
     within,
 )
 from gputally.setting import Setting
+from gputally.setting_feeds import FEEDS
 from gputally.setting_names import NAMING
 from gputally.setting_sources import TELLING
 
@@ -78,6 +79,15 @@ class Config:
     cri_socket: str | None
     docker_socket: str | None
     podman_socket: str | None
+    smi: str
+    smi_deadline: float
+    upstream_url: str
+    upstream_file: str | None
+    upstream_pod_labels: tuple[str, str, str]
+    vgpu_ratio: float | None
+    vgpu_ratio_file: str | None
+    textfile_directory: str | None
+    textfile_name: str
     web_listen_address: str
     web_telemetry_path: str
     log_level: str
@@ -206,6 +216,7 @@ SETTINGS = (
         "How many processes of a GPU get series of their own, those with most memory first.",
     ),
     *NAMING,
+    *FEEDS,
     Setting("web.listen-address", ":10400", address, "HOST:PORT", "Where to listen for scrapes."),
     Setting("web.telemetry-path", "/metrics", url_path, "PATH", "Path of the metrics."),
     Setting(

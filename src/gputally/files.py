@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 from contextlib import suppress
@@ -48,6 +49,15 @@ def write(folder: int, name: str, data: bytes, mode: int = 0o600) -> None:
             os.unlink(temporary, dir_fd=folder)
         raise
     os.fsync(folder)
+
+
+def remove(folder: int, name: str) -> None:
+    """Take a file out of the folder, and what writes that were cut short left beside it."""
+    leftover = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{16}}")
+    for found in os.listdir(folder):
+        if found == name or leftover.fullmatch(found):
+            with suppress(FileNotFoundError):
+                os.unlink(found, dir_fd=folder)
 
 
 def read(folder: int, name: str, most: int) -> bytes | None:

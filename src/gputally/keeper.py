@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from gputally.accounts import Books
 from gputally.attribute import Memory
 from gputally.lanes import Lane
 from gputally.ledger import Ledger
-from gputally.loop import Outlet
+from gputally.loop import Followed, Outlet
 from gputally.machine import Clock, Machine
 from gputally.model import Unreadable
 from gputally.state import State
-from gputally.tally import Tally
 
 log = logging.getLogger(__name__)
 
@@ -53,25 +51,10 @@ class Keeper:
 
     def behind(self, outlet: Outlet, ledger: Ledger) -> Outlet:
         """The outlet, with a save after each publication."""
-        return _Saved(outlet, lambda: self._begin(ledger))
+        return Followed(outlet, lambda: self._begin(ledger))
 
     def _begin(self, ledger: Ledger) -> None:
         self._saving = asyncio.ensure_future(self.save(ledger))
-
-
-class _Saved:
-    def __init__(self, outlet: Outlet, save: Callable[[], None]) -> None:
-        self._outlet = outlet
-        self._save = save
-
-    @property
-    def served(self) -> bool:
-        return self._outlet.served
-
-    def publish(self, tally: Tally) -> int:
-        dropped = self._outlet.publish(tally)
-        self._save()
-        return dropped
 
 
 def boot_id(machine: Machine) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from gputally.accounts import Account, Amounts, Books, GpuAccount, Held, Place
 from gputally.attribute import GpuShare, Memory, ProcessShare, Rules, attribute
 from gputally.coverage import coverage
+from gputally.limits import limits
 from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Holder, Owner, Snapshot, State
 from gputally.process_book import ProcessBook, ProcessRules
 from gputally.tally import Gpu, Tally, Workload
@@ -44,6 +45,7 @@ class Ledger:
         self._met: dict[str, tuple[Holder, ...] | None] = {}
         self._book = ProcessBook(processes) if processes is not None else None
         self.faults = 0
+        self.textfile_errors: int | None = None
 
     def post(self, snapshot: Snapshot) -> None:
         """Add what this tick brought."""
@@ -85,11 +87,13 @@ class Ledger:
             workloads=self._workloads(snapshot, fresh, indexes),
             namespaces=self._namespaces.rows(indexes),
             processes=self._book.rows(snapshot, fresh) if self._book is not None else (),
+            limits=limits(snapshot, fresh),
             process_results=snapshot.process_results,
             samples_dropped=dict(self.books.samples_dropped),
             series_dropped={**self.books.series_dropped, "namespaces": self._namespaces.folded},
             nvml_errors=dict(self.books.nvml_errors),
             faults=self.faults,
+            textfile_errors=self.textfile_errors,
         )
         self._turn_page(snapshot.monotonic, fresh)
         return tally

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -25,6 +26,25 @@ class Outlet(Protocol):
 
     def publish(self, tally: Tally) -> int:
         """Show this Tally from now on; tells how many series had to be left out."""
+
+
+class Followed:
+    """An outlet, with something done after each publication."""
+
+    def __init__(self, outlet: Outlet, after: Callable[[], None]) -> None:
+        self._outlet = outlet
+        self._after = after
+
+    @property
+    def served(self) -> bool:
+        """Whether somebody has read the newest Tally."""
+        return self._outlet.served
+
+    def publish(self, tally: Tally) -> int:
+        """Publish, and then do it."""
+        dropped = self._outlet.publish(tally)
+        self._after()
+        return dropped
 
 
 async def run(

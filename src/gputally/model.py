@@ -10,6 +10,10 @@ from typing import NamedTuple
 from gputally.counted import CallTime, Counters, DcgmRecord, Xid
 from gputally.counted import Losses as Losses
 from gputally.counted import SelfUsage as SelfUsage
+from gputally.foreign import ForeignFamily
+from gputally.kernel import Namespaces as Namespaces
+from gputally.kernel import Process as Process
+from gputally.kernel import ProcessKey as ProcessKey
 
 
 class Unreadable(Exception):
@@ -47,36 +51,6 @@ YIELDED = -1
 
 
 # Nouns that come in hundreds per tick, or are keys of dicts, are named tuples: as frozen, and much cheaper.
-class ProcessKey(NamedTuple):
-    """A process for ever: its number, and when it started (clock ticks since boot)."""
-
-    pid: int
-    start: int
-
-
-@dataclass(frozen=True)
-class Process:
-    """What the kernel says of a process."""
-
-    key: ProcessKey
-    comm: str
-    cgroup: str
-    started_at: float | None = None
-    """Unix time at which it started."""
-
-
-@dataclass(frozen=True)
-class Namespaces:
-    """Where this program stands among the kernel's namespaces."""
-
-    pid_inode: int
-    """The number of its PID namespace."""
-    own_pid: int
-    own_cgroup: str
-    init_cgroup: str | None
-    """The cgroup of the process that is number 1 to us; None where it cannot be read."""
-
-
 class Owner(NamedTuple):
     """Whose a process is."""
 
@@ -274,6 +248,11 @@ class Reading:
     losses: Losses = field(default_factory=Losses)
     calls: Mapping[str, CallTime] = field(default_factory=dict)
     """NVML call -> what it took so far; only at the interval's pace."""
+    foreign: tuple[ForeignFamily, ...] = ()
+    seen: tuple[Device, ...] = ()
+    """GPUs that it names without telling of them; believed where nobody else tells of any."""
+    down: str = ""
+    """Why the source is down, though it has something to tell; empty = it is up."""
 
 
 @dataclass(frozen=True)
@@ -289,6 +268,10 @@ class Snapshot:
     details: Mapping[Owner, Detail] = field(default_factory=dict)
     grants: tuple[Grant, ...] | None = None
     """What was allocated to whom; None where nobody tells."""
+    foreign: tuple[ForeignFamily, ...] = ()
+    """Series of another exporter about these GPUs."""
+    vgpu_ratio: float | None = None
+    """How many virtual GPUs one GPU is divided into; None where nobody says so."""
     host_pid: str | None = None
     """Whether our PID namespace shows every process: yes, nested or no."""
     process_results: Mapping[str, int] = field(default_factory=dict)

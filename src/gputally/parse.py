@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from gputally.dialects import DIALECTS
 from gputally.outputs.http import parse_address
+from gputally.sources.ratio import parse_ratio
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -138,6 +139,26 @@ def absolute(text: str) -> str:
 def path(text: str) -> str | None:
     """A path, or nothing."""
     return text or None
+
+
+def pod_labels(text: str) -> tuple[str, ...]:
+    """What pod, namespace and container are called."""
+    names = words(text)
+    if len(names) != 3 or not all(re.fullmatch(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*", name) for name in names):
+        raise ValueError("three label names with commas between, for pod, namespace and container")
+    return names
+
+
+def ratio(text: str) -> float | None:
+    """Virtual GPUs per GPU, or nothing."""
+    return parse_ratio(text) if text else None
+
+
+def textfile_name(text: str) -> str:
+    """A name that node_exporter reads."""
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}\.prom", text):
+        raise ValueError("the name of a file that ends in .prom, without a folder")
+    return text
 
 
 def folder(text: str) -> str:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from gputally import __version__, asking, loop
+from gputally import __version__, asking, feeds, loop
 from gputally.accounts import Books
 from gputally.attribute import Memory, Rules
 from gputally.config import Config
@@ -53,25 +53,29 @@ async def serve(config: Config) -> bool:
     keeper = _keeper(config, machine)
     ledger = _ledger(config, machine, scraped=True, kept=keeper.load() if keeper else None)
     site = _site(config, machine)
+    patience = min(config.tick / 2, 0.5)
+    nvml = asking.nvml_source(config, machine, patience)
+    collector = asking.collector(config, machine, nvml, patience)
+    textfile = feeds.textfile(config, site, ledger)
+    outlet: loop.Outlet = site if textfile is None else textfile.behind(site)
     server = HttpServer(site.respond)
     addresses = server.listen(config.web_listen_address)
+    if textfile is not None:
+        textfile.begin()
     log.info("gputally %s on the %s machine", __version__, machine.name)
     for address in addresses:
         log.info("listening on http://%s%s", address, config.web_telemetry_path)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    patience = min(config.tick / 2, 0.5)
-    nvml = asking.nvml_source(config, machine, patience)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _yield_or_resume(nvml, config.nvml_yield))
-    collector = asking.collector(config, machine, nvml, patience)
     await collector.start()
     watching = asyncio.ensure_future(_end_when_doomed(nvml, stop))
     await loop.run(
         machine.clock,
         collector,
         ledger,
-        site if keeper is None else keeper.behind(site, ledger),
+        outlet if keeper is None else keeper.behind(outlet, ledger),
         tick=config.tick,
         interval=config.interval,
         stop=stop,
@@ -82,6 +86,8 @@ async def serve(config: Config) -> bool:
         log.error("ending so that a restart can mend it: %s", doom)
     log.info("ending")
     await _end(server.stop(GRACE))
+    if textfile is not None:
+        await _end(textfile.end())
     if keeper is not None:
         await _end(keeper.save(ledger))
     await _end(collector.close())
@@ -208,6 +214,7 @@ def _site(config: Config, machine: Machine) -> Site:
         tables=tables,
         path=config.web_telemetry_path,
         max_age=config.max_age,
+        upstream=feeds.pod_labels(config),
     )
 
 

@@ -80,6 +80,18 @@ class ProcessUse(NamedTuple):
     """The whole GPU's, as DCGM tells it."""
 
 
+class Limit(NamedTuple):
+    """How much memory of a GPU, or of a MIG instance, an owner may use, and by which method that is said."""
+
+    owner: Owner
+    gpu: int
+    uuid: str
+    mig: str
+    method: str
+    """ratio, hami, replicas or mig."""
+    memory_bytes: int
+
+
 @dataclass(frozen=True)
 class Tally:
     """A snapshot with the totals that belong to it."""
@@ -90,6 +102,7 @@ class Tally:
     workloads: tuple[Workload, ...] = ()
     namespaces: tuple[NamespaceUse, ...] = ()
     processes: tuple[ProcessUse, ...] = ()
+    limits: tuple[Limit, ...] = ()
     process_results: Mapping[str, int] = field(default_factory=dict)
     """How well the processes of this moment could be traced -> how many."""
     samples_dropped: Mapping[str, int] = field(default_factory=dict)
@@ -97,3 +110,5 @@ class Tally:
     nvml_errors: Mapping[tuple[str, str], int] = field(default_factory=dict)
     faults: int = 0
     """Ticks that ended in an error of our own."""
+    textfile_errors: int | None = None
+    """Textfiles that could not be written; None where none is wanted."""

@@ -55,6 +55,12 @@ class Stage(Silent):
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
         raise NotImplementedError
 
+    def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
+        raise NotImplementedError
+
+    def dated(self, path: str, most: int) -> tuple[float, bytes]:
+        raise NotImplementedError
+
     def dcgm(self, call: str, *args: Any) -> Any:
         raise NotImplementedError
 

@@ -34,6 +34,14 @@ class Access:
     token_file: str = ""
     ca_file: str = ""
     verify: bool = True
+    accept: str = "application/json"
+    gzip: bool = False
+    """It may answer compressed."""
+    connect_seconds: float = 5.0
+    seconds: float = 5.0
+    """For all of a page."""
+    most_bytes: int = 64 * 2**20
+    """Of a page, after decompression."""
 
 
 OPEN = Access()
@@ -53,6 +61,9 @@ class Machine(Protocol):
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
         """Answer one NVML call as plain data, or raise Unreadable with NVML's code; may block."""
 
+    def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
+        """What nvidia-smi writes, or Unreadable; blocks, at most for the deadline and a little."""
+
     def dcgm(self, call: str, *args: Any) -> Any:
         """Answer one DCGM call as plain data, or raise Unreadable with DCGM's code; may block."""
 
@@ -67,6 +78,9 @@ class Machine(Protocol):
 
     def file(self, path: str) -> bytes | None:
         """A small file, /proc included; None if it is not there, not for us, no file or too large."""
+
+    def dated(self, path: str, most: int) -> tuple[float, bytes]:
+        """When a file was last written (Unix time), and what it holds, or Unreadable; may block."""
 
     def ended(self) -> Sequence[ProcessKey]:
         """Watched processes that went since the question before."""

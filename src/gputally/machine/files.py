@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Collection, Mapping
 from itertools import islice
 
@@ -19,6 +20,27 @@ def folder(path: str) -> Mapping[str, str]:
             return {entry.name: _target(entry) for entry in islice(entries, MOST_NAMES)}
     except OSError as error:
         raise Unreadable(f"{path}: {error.strerror}", error.errno) from None
+
+
+def dated(path: str, most: int) -> tuple[float, bytes]:
+    """When a regular file was last written, and all of it; what is no file is not waited for."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.strerror}", error.errno) from None
+    try:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode):
+            raise Unreadable(f"{path}: not a regular file")
+        with os.fdopen(os.dup(fd), "rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.strerror}", error.errno) from None
+    finally:
+        os.close(fd)
+    if len(content) > most:
+        raise Unreadable(f"{path}: more than {most} bytes")
+    return about.st_mtime, content
 
 
 def is_there(path: str) -> bool:

@@ -12,6 +12,7 @@ from gputally.machine import OPEN, Access, Gpu, files, web
 from gputally.machine.clocks import RealClock
 from gputally.machine.nvml import LocalNvml
 from gputally.machine.processes import LocalProcesses, exists, read_file
+from gputally.machine.smi import LocalSmi
 from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 MOST_FILE = 2**20
@@ -27,6 +28,7 @@ class LocalMachine:
     ) -> None:
         self.clock = RealClock()
         self._nvml = LocalNvml(nvml_library)
+        self._smi = LocalSmi()
         self._dcgm_library = dcgm_library
         self._proc_root = proc_root
         self._processes = LocalProcesses(proc_root)
@@ -34,6 +36,10 @@ class LocalMachine:
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
         """Ask the library."""
         return self._nvml(gpu, call, *args)
+
+    def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
+        """Run nvidia-smi."""
+        return self._smi(arguments, deadline)
 
     def dcgm(self, call: str, *args: Any) -> Any:
         """Ask DCGM's library, which is loaded by the first call."""
@@ -62,6 +68,10 @@ class LocalMachine:
         if path.startswith("/proc/"):
             return read_file(self._proc_root + path.removeprefix("/proc"))
         return read_file(path, MOST_FILE)
+
+    def dated(self, path: str, most: int) -> tuple[float, bytes]:
+        """Read it, and say when it was written."""
+        return files.dated(path, most)
 
     def ended(self) -> Sequence[ProcessKey]:
         """Ask the kernel who went."""
@@ -107,6 +117,7 @@ class LocalMachine:
 
     def close(self) -> None:
         """Stop watching processes; the library is shut down by its source."""
+        self._smi.close()
         self._processes.close()
 
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+HAMI = "hami.io/vgpu-devices-allocated"
+"""What HAMi's scheduler notes on a pod: uuid,vendor,MiB,cores of each device, by container."""
+ALLOCATIONS = (HAMI,)
+KEPT_NOTES = ("kubernetes.io/config.", *ALLOCATIONS)
+"""Beginnings of annotations that are kept: what the kubelet and schedulers noted."""
 KEPT_OF_POD = ("name", "namespace", "uid", "labels", "annotations", "ownerReferences", "resourceVersion")
 KEPT_OF_STATUS = ("phase", "containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 
@@ -26,7 +31,7 @@ def without_secrets(page: bytes) -> bytes:
 def _pod(item: dict[str, Any]) -> dict[str, Any]:
     metadata = _only(item.get("metadata", {}), KEPT_OF_POD)
     notes = metadata.pop("annotations", None) or {}
-    metadata["annotations"] = {k: v for k, v in notes.items() if k.startswith("kubernetes.io/config.")}
+    metadata["annotations"] = {k: v for k, v in notes.items() if k.startswith(KEPT_NOTES)}
     status = _only(item.get("status", {}), KEPT_OF_STATUS)
     for field in KEPT_OF_STATUS[1:]:
         if field in status:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gputally.machine.masks import KEPT_NOTES
 from gputally.machine.wire import Message, decode, encode, many, number, one, pairs, text, texts
 
 _DEVICES: Message = {1: text("resource_name"), 2: texts("device_ids")}
@@ -80,5 +81,5 @@ def _without_notes(value: Any) -> Any:
     kept = {name: _without_notes(part) for name, part in value.items()}
     if "annotations" in kept:
         notes = kept["annotations"]
-        kept["annotations"] = [pair for pair in notes if pair["key"].startswith("kubernetes.io/config.")]
+        kept["annotations"] = [pair for pair in notes if pair["key"].startswith(KEPT_NOTES)]
     return kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import tomllib
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -92,6 +93,13 @@ class RecordedMachine:
         _check_answer(answer, f"{call}: ")
         return answer
 
+    def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
+        """What it wrote at this tick."""
+        asked = f"smi {' '.join(arguments)}"
+        if asked not in self._frames[self.clock.tick]["outside"]:
+            raise Unreadable("nvidia-smi: not recorded", errno.ENOENT)
+        return self._bytes(asked)
+
     def _once(self, answer: Any) -> Any:
         told, self._told = self._told, self.clock.tick
         return [] if told == self.clock.tick else answer
@@ -123,6 +131,10 @@ class RecordedMachine:
         """What was kept of the file at this tick."""
         text = self._frames[self.clock.tick]["outside"].get(f"file {path}")
         return None if text is None else str(text).encode()
+
+    def dated(self, path: str, most: int) -> tuple[float, bytes]:
+        """The file and its date at this tick."""
+        return float(self._answer(f"date {path}")), self._bytes(f"dated {path}")
 
     def ended(self) -> Sequence[ProcessKey]:
         """Processes that this tick no longer has."""

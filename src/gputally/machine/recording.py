@@ -66,6 +66,17 @@ class Recorder:
         self._keep(gpu, question(call, args), "masked" if call in MASKED else answer)
         return answer
 
+    def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
+        """Ask, and keep what was written: nothing of what we ask for is a secret."""
+        asked = f"smi {' '.join(arguments)}"
+        try:
+            answer = self._machine.smi(arguments, deadline)
+        except Unreadable as error:
+            self._outside[asked] = {"error": error.code, "reason": str(error)}
+            raise
+        self._outside[asked] = self._file("nvidia-smi", "csv", answer)
+        return answer
+
     def dcgm(self, call: str, *args: Any) -> Any:
         """Ask, and keep what was answered or how it failed."""
         try:
@@ -111,6 +122,17 @@ class Recorder:
             self._outside[f"file {path}"] = what_we_use(path, answer)
         return answer
 
+    def dated(self, path: str, most: int) -> tuple[float, bytes]:
+        """Ask, and keep both: it is text that anybody may scrape."""
+        try:
+            date, content = self._machine.dated(path, most)
+        except Unreadable as error:
+            self._outside[f"date {path}"] = {"error": error.code, "reason": str(error)}
+            raise
+        self._outside[f"date {path}"] = date
+        self._outside[f"dated {path}"] = self._file("upstream", "prom", content)
+        return date, content
+
     def ended(self) -> Sequence[ProcessKey]:
         """Ask, and forget those that went."""
         gone = self._machine.ended()
@@ -141,7 +163,10 @@ class Recorder:
         except Unreadable as error:
             self._outside[asked] = {"error": error.code, "reason": str(error)}
             raise
-        self._outside[asked] = self._file("page", "json", without_secrets(answer))
+        if access.accept.startswith("text/"):
+            self._outside[asked] = self._file("upstream", "prom", answer)
+        else:
+            self._outside[asked] = self._file("page", "json", without_secrets(answer))
         return answer
 
     def lines(self, url: str, access: Access = OPEN) -> AsyncIterator[bytes]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gputally.machine import OPEN, Access, Clock
 from gputally.machine import Gpu as Whom
-from gputally.machine.simulation import kubelet
+from gputally.machine.simulation import kubelet, smi
 from gputally.machine.simulation.answers import ANSWERS, NO_INSTANCE, NOT_FOUND, NOT_SUPPORTED, Asked
 from gputally.machine.simulation.board import BOARD_ANSWERS, instance_uuids, of_instance, of_place
 from gputally.machine.simulation.busy_node import DEFAULT_BOARDS, DEFAULT_CAST
@@ -93,6 +93,10 @@ class SimulatedMachine:
         """There is no DCGM on a simulated machine."""
         raise Unreadable(f"{call}: there is no DCGM on a simulated machine", code=NO_DCGM)
 
+    def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
+        """Write the tables that nvidia-smi would write."""
+        return smi.table(arguments, [self._asked(uuid) for uuid in self._uuids])
+
     def process(self, pid: int) -> Process | None:
         """What the kernel says of a process, which is watched from now on."""
         role = role_of(pid, self._roles)
@@ -116,6 +120,10 @@ class SimulatedMachine:
         """What Docker keeps of its containers; other files are not there."""
         return docker_file(self._seed, self._cast, self._slot(), path)
 
+    def dated(self, path: str, most: int) -> tuple[float, bytes]:
+        """What a dcgm-exporter beside us would have written just now."""
+        return self.clock.time(), smi.exporter_text(self._uuids, self._slot())
+
     def ended(self) -> Sequence[ProcessKey]:
         """Watched processes that went since the question before."""
         slot = self._slot()
@@ -135,7 +143,9 @@ class SimulatedMachine:
         yield b""
 
     async def get(self, url: str, access: Access = OPEN) -> bytes:
-        """Answer as Docker would; there is no other web server."""
+        """Answer as Docker would, or as a dcgm-exporter beside us; there is no other web server."""
+        if access.accept.startswith("text/"):
+            return smi.exporter_text(self._uuids, self._slot())
         if not access.socket.endswith("docker.sock"):
             raise Unreadable(f"{url}: nobody listens there")
         return kubelet.docker(docker_containers(self._seed, self._cast, self._slot()))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator
 from contextlib import aclosing
 from urllib.parse import urlsplit
 
@@ -23,7 +24,7 @@ from tornado.tcpclient import TCPClient
 from gputally.machine import Access
 from gputally.model import Unreadable
 
-DEADLINE = 5.0
+PIECE = 65_536
 MOST_BYTES = 64 * 2**20
 MOST_LINE_BYTES = 4 * 2**20
 SILENCE = 600.0
@@ -37,13 +38,13 @@ async def get(url: str, access: Access) -> bytes:
     """The body of a page."""
     body = bytearray()
     try:
-        async with asyncio.timeout(DEADLINE), aclosing(_chunks(url, access)) as chunks:
+        async with asyncio.timeout(access.seconds), aclosing(_chunks(url, access)) as chunks:
             async for chunk in chunks:
                 body += chunk
-                if len(body) > MOST_BYTES:
-                    raise Unreadable(f"{_place(url)}: more than {MOST_BYTES} bytes")
+                if len(body) > access.most_bytes:
+                    raise Unreadable(f"{_place(url)}: more than {access.most_bytes} bytes")
     except TimeoutError:
-        raise Unreadable(f"{_place(url)}: no answer in {DEADLINE:g} s") from None
+        raise Unreadable(f"{_place(url)}: no whole answer in {access.seconds:g} s") from None
     return bytes(body)
 
 
@@ -64,6 +65,7 @@ class _Reader(HTTPMessageDelegate):
 
     def __init__(self) -> None:
         self.status = 0
+        self.encoding = "identity"
         self.pieces: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=1)
 
     def headers_received(
@@ -71,6 +73,7 @@ class _Reader(HTTPMessageDelegate):
     ) -> None:
         assert isinstance(start_line, ResponseStartLine)
         self.status = start_line.code
+        self.encoding = headers.get("Content-Encoding", "identity").lower()
 
     def data_received(self, chunk: bytes) -> Awaitable[None]:
         return self.pieces.put(chunk)
@@ -82,7 +85,7 @@ async def _chunks(url: str, access: Access) -> AsyncGenerator[bytes, None]:
     stream: IOStream | None = None
     reading: asyncio.Future[None] | None = None
     try:
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(access.connect_seconds):
             stream = await _connect(url, access)
             connection = HTTP1Connection(stream, True, ENDLESS)
             path = url.split("/", 3)[3] if url.count("/") > 2 else ""
@@ -91,13 +94,17 @@ async def _chunks(url: str, access: Access) -> AsyncGenerator[bytes, None]:
         reader = _Reader()
         reading = asyncio.ensure_future(_read(connection, reader))
         refused = b""
+        unpacked = _Unpacked(reader)
         while (chunk := await asyncio.wait_for(reader.pieces.get(), SILENCE)) is not None:
             if reader.status == 200:
-                yield chunk
+                for piece in unpacked.pieces(chunk):
+                    yield piece
             elif len(refused) < 200:
                 refused += chunk
         await reading
-        if reader.status != 200:
+        if reader.status == 200:
+            unpacked.end()
+        else:
             why = " ".join(refused[:200].decode("utf-8", "replace").split())
             raise Unreadable(f"{_place(url)}: HTTP {reader.status} {why}".rstrip(), reader.status)
     except TimeoutError:
@@ -109,6 +116,31 @@ async def _chunks(url: str, access: Access) -> AsyncGenerator[bytes, None]:
             reading.cancel()
         if stream is not None:
             stream.close()
+
+
+class _Unpacked:
+    """A body as it was before it was compressed, in pieces too small for a bomb."""
+
+    def __init__(self, reader: _Reader) -> None:
+        self._reader = reader
+        self._gzip = zlib.decompressobj(zlib.MAX_WBITS | 16)
+
+    def pieces(self, chunk: bytes) -> Iterator[bytes]:
+        if self._reader.encoding == "identity":
+            yield chunk
+            return
+        if self._reader.encoding != "gzip":
+            raise ValueError(f"its encoding is {self._reader.encoding[:20]!r}")
+        try:
+            while chunk:
+                yield self._gzip.decompress(chunk, PIECE)
+                chunk = self._gzip.unconsumed_tail
+        except zlib.error:
+            raise ValueError("it says that it is gzip and is not") from None
+
+    def end(self) -> None:
+        if self._reader.encoding == "gzip" and not self._gzip.eof:
+            raise ValueError("its gzip is cut short")
 
 
 async def _read(connection: HTTP1Connection, reader: _Reader) -> None:
@@ -134,10 +166,10 @@ async def _connect(url: str, access: Access) -> IOStream:
 
 
 def _headers(url: str, access: Access) -> HTTPHeaders:
-    headers = HTTPHeaders(
-        {"Host": urlsplit(url).netloc, "Accept": "application/json", "User-Agent": "gputally"}
-    )
+    headers = HTTPHeaders({"Host": urlsplit(url).netloc, "Accept": access.accept, "User-Agent": "gputally"})
     headers["Connection"] = "close"
+    if access.gzip:
+        headers["Accept-Encoding"] = "gzip"
     if access.token_file and _is_private(url, access):
         try:
             with open(access.token_file, encoding="ascii") as file:

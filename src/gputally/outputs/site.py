@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 
 from gputally import __version__
 from gputally.dialects import DIALECTS, native
+from gputally.joined import PodLabels, with_pods
 from gputally.machine import Machine
 from gputally.metrics import Metric, families
 from gputally.model import Snapshot
+from gputally.outputs import foreign
 from gputally.outputs.http import Answer, Request
 from gputally.outputs.text import OPENMETRICS_TYPE, PLAIN_TYPE, Text, TextWriter
 from gputally.tally import Tally
 
+UPSTREAM = "upstream"
 HTML_TYPE = "text/html; charset=utf-8"
 HEALTHY = ("/-/healthy", "/healthz")
 READY = ("/-/ready", "/readyz")
@@ -52,12 +55,17 @@ class Site:
         tables: Mapping[str, tuple[Metric, ...]] = DIALECTS,
         path: str = "/metrics",
         max_age: float = 15.0,
+        upstream: PodLabels | None = None,
     ) -> None:
         self._clock = machine.clock
         self._dialects = dialects
         self._tables = tables
         self._path = path
         self._max_age = max_age
+        self._upstream = upstream
+        """What pods are called on series of another exporter; None where there is none."""
+        self._alone = tuple(dialects) if upstream is None else (*dialects, UPSTREAM)
+        """What has a page of its own."""
         self._writers = {name: TextWriter() for name in dialects}
         self._editions: Mapping[str, Edition] = {}
         self._published_at: float | None = None
@@ -70,7 +78,14 @@ class Site:
         rows = {name: families(self._tables[name], tally) for name in self._dialects}
         texts = {name: self._writers[name].write(rows[name]) for name in self._dialects}
         editions = {f"{self._path}/{name}": Edition(text) for name, text in texts.items()}
-        editions[self._path] = Edition(_together(list(texts.values())))
+        together = list(texts.values())
+        if self._upstream is not None:
+            passed = with_pods(tally.snapshot, self._upstream)
+            taken = {family.metric.name for families in rows.values() for family in families}
+            together.append(foreign.write(passed, taken))
+            if any(health.up for health in tally.snapshot.health if health.source == UPSTREAM):
+                editions[f"{self._path}/{UPSTREAM}"] = Edition(foreign.write(passed))
+        editions[self._path] = Edition(_together(together))
         self._editions, self._published_at = editions, tally.snapshot.monotonic
         self.served = False
         return editions[self._path].text.collisions
@@ -84,7 +99,7 @@ class Site:
         if request.path == self._path or request.path.startswith(f"{self._path}/"):
             return self._metrics(request)
         if request.path == "/":
-            return Answer(200, _landing(self._path, self._dialects), HTML_TYPE)
+            return Answer(200, _landing(self._path, self._alone), HTML_TYPE)
         if request.path in HEALTHY:
             return Answer(200, b"healthy\n")
         if request.path in READY:
@@ -93,7 +108,7 @@ class Site:
         return Answer(404, b"not found; metrics are at " + self._path.encode() + b"\n")
 
     def _metrics(self, request: Request) -> Answer:
-        known = {self._path, *(f"{self._path}/{name}" for name in self._dialects)}
+        known = {self._path, *(f"{self._path}/{name}" for name in self._alone)}
         if request.path not in known:
             return Answer(404, f"no such dialect; there is {', '.join(sorted(known))}\n".encode())
         if self._published_at is None:
@@ -101,6 +116,8 @@ class Site:
         old = self._clock.monotonic() - self._published_at > self._max_age
         if old:
             return self._bare.answer(request)
+        if request.path not in self._editions:
+            return Answer(503, b"the other exporter is down; gputally_source_up and the log say so\n")
         self.served = True
         return self._editions[request.path].answer(request)
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from gputally.machine.masks import ALLOCATIONS
 from gputally.model import (
     PENDING,
     UNKNOWN,
@@ -131,6 +132,7 @@ class Outside:
         whole = found.whole or found.pod
         labels = {key: whole.labels.get(key, "") for key in self._shown.labels}
         notes = {key: whole.annotations.get(key, "") for key in self._shown.annotations}
+        notes |= {key: whole.annotations[key] for key in ALLOCATIONS if key in whole.annotations}
         return Detail(found.uid, container, labels, notes, node)
 
     def _detail_of(self, owner: Owner) -> Detail | None:

@@ -13,8 +13,8 @@ class Source(Protocol):
 
     name: str
 
-    async def read(self, pace: Pace) -> Reading:
-        """What is known now, or Unreadable if this source is down; never waits long."""
+    async def read(self, pace: Pace) -> Reading | None:
+        """What is known now, None if nobody needs this source, Unreadable if it is down; never waits long."""
 
     async def close(self) -> None:
         """Let go of the hardware."""

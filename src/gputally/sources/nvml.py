@@ -101,6 +101,11 @@ class NvmlSource:
             calls=dict(sorted(self._calls.items())) if pace is Pace.INTERVAL else {},
         )
 
+    @property
+    def cannot_load(self) -> bool:
+        """There is no library to ask."""
+        return self.driver.cannot_load
+
     def doomed(self) -> str | None:
         """Why the process should end, once nothing but a restart helps and the grace time is over."""
         return self.driver.doom.due(self._machine.clock.monotonic())

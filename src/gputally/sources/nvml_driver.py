@@ -9,7 +9,7 @@ from typing import Any
 from gputally.lanes import Lane
 from gputally.machine import Machine
 from gputally.model import LIBRARY_MISMATCH, YIELDED, Unreadable
-from gputally.sources.nvml_codes import OPERATING_SYSTEM, UNKNOWN
+from gputally.sources.nvml_codes import LIBRARY_NOT_FOUND, OPERATING_SYSTEM, UNKNOWN
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 FIX = (
@@ -109,6 +109,11 @@ class Driver:
         deprived = bool(codes) and all(code in (OPERATING_SYSTEM, UNKNOWN) for code in codes)
         self.answered |= None in codes
         self.doom.note(DEPRIVED, deprived and self.answered, now)
+
+    @property
+    def cannot_load(self) -> bool:
+        """There is no library to ask."""
+        return not self.up and self._error.code == LIBRARY_NOT_FOUND
 
     @property
     def rests(self) -> bool:

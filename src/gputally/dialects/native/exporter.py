@@ -83,7 +83,7 @@ EXPORTER_METRICS = (
         EXPORTER,
         "gputally_samples_dropped_total",
         COUNTER,
-        "Readings thrown away because they cannot be true.",
+        "Readings thrown away because they cannot be true or are not of GPUs of this node.",
         lambda tally: tally.samples_dropped,
         by=("reason",),
     ),
@@ -147,6 +147,13 @@ EXPORTER_METRICS = (
         COUNTER,
         "Ticks that ended in an error of gputally itself; the log has it.",
         lambda tally: tally.faults,
+    ),
+    Metric(
+        EXPORTER,
+        "gputally_textfile_write_errors_total",
+        COUNTER,
+        "Textfiles that could not be written; the last good one stays.",
+        lambda tally: tally.textfile_errors,
     ),
     Metric(
         EXPORTER,

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gputally.limits import held
 from gputally.metrics import GAUGE, INFO, Metric, Scope
-from gputally.model import PENDING, UNKNOWN, UNNAMED, Detail, Owner, Snapshot
+from gputally.model import Detail, Owner, Snapshot
 
 _OWNER_LABELS = ("kind", "namespace", "pod", "container", "workload")
 
@@ -33,7 +34,7 @@ def uses(snapshot: Snapshot) -> Iterator[Use]:
         if grant.uuid in indexes:
             yield Use(grant.owner, indexes[grant.uuid], grant.uuid, grant.mig, granted=True)
     granted = {(g.owner.namespace, g.owner.pod, g.uuid, g.mig) for g in snapshot.grants}
-    for owner, uuid, mig in _held(snapshot):
+    for owner, uuid, mig in held(snapshot):
         pod = (owner.namespace, owner.pod)
         # Who was given a device that we do not know may well be using just that one.
         if (*pod, uuid, mig) not in granted and (*pod, "", "") not in granted:
@@ -73,18 +74,6 @@ def label_names(prefix: str, keys: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _held(snapshot: Snapshot) -> list[tuple[Owner, str, str]]:
-    """(owner, GPU, MIG instance) of everybody who holds a context and whom we can name."""
-    found = set()
-    for device in snapshot.devices:
-        for holder in device.holders or ():
-            process = snapshot.processes.get(holder.pid)
-            owner = UNKNOWN if process is None else snapshot.owners[process.key]
-            if owner not in (PENDING, UNNAMED, UNKNOWN):
-                found.add((owner, device.uuid, holder.mig))
-    return sorted(found, key=lambda use: (use[1], use[2], tuple(use[0])))
-
-
 def _names(owner: Owner) -> tuple[str, ...]:
     return (owner.kind, owner.namespace, owner.pod, owner.container, owner.workload)
 
@@ -100,6 +89,12 @@ _GRANT = Scope(
     lambda tally: uses(tally.snapshot),
     lambda use: (*_names(use.owner), str(use.gpu), use.uuid, use.mig),
 )
+_LIMIT = Scope(
+    "limit",
+    (*_OWNER_LABELS, "gpu", "uuid", "mig", "method"),
+    lambda tally: tally.limits,
+    lambda limit: (*_names(limit.owner), str(limit.gpu), limit.uuid, limit.mig, limit.method),
+)
 _OWNER = Scope(
     "owner",
     (*_OWNER_LABELS, "uid", "node", "container_id"),
@@ -114,5 +109,14 @@ GRANT_METRICS = (
         GAUGE,
         "1 for a device that Kubernetes allocated to the container; 0 where it is used without that.",
         lambda use: int(use.granted),
+    ),
+    Metric(
+        _LIMIT,
+        "gputally_workload_memory_limit_bytes",
+        GAUGE,
+        "GPU memory meant for the workload, by method: mig (its instance's), hami (what HAMi noted on its"
+        " pod), ratio (the GPU's by the ratio of virtual GPUs), replicas (the GPU's by the containers that it"
+        " is granted to at once, which time slicing does not enforce).",
+        lambda limit: limit.memory_bytes,
     ),
 )
