@@ -47,3 +47,11 @@ $(VENV)/%.done: requirements/%.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+
+.PHONY: check-deploy manifests
+check-deploy: $(VENV)/dev.done tools ## chart, manifests, units, image and scripts, with the tools that read them
+	$(BIN)/python tools/deploy.py --check
+	$(BIN)/pytest tests/deploy $(ARGS)
+
+manifests: $(VENV)/dev.done ## write the plain manifests, and the copies of rules and dashboards in the chart
+	$(BIN)/python tools/deploy.py

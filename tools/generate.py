@@ -50,7 +50,7 @@ def _shared(rows: Sequence[Metric]) -> str:
 
 
 def _table(rows: Sequence[Metric]) -> Iterable[str]:
-    """With where a reading comes from, since when GPUs tell it and what its absence means, where that is said."""
+    """With where a reading comes from, since when and what its absence means, where that is said."""
     told = any(metric.source for metric in rows)
     more = " from | since | absent means |" if told else ""
     yield f"| metric | type | meaning |{more}"

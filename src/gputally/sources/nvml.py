@@ -18,6 +18,9 @@ from gputally.sources.nvml_gpu import Answers, Gpu
 from gputally.sources.nvml_seats import Choice as Choice
 from gputally.sources.nvml_seats import Seat, bare, updated
 
+TURN = 0.05
+"""Seconds for which a GPU is waited for before the next one is asked beside it."""
+
 log = logging.getLogger(__name__)
 
 FIRST_RETURN, LAST_RETURN = 6, 60
@@ -80,6 +83,9 @@ class NvmlSource:
         await self._enumerate(now)
         for seat in self._seats.values():
             self._ask(seat, pace, now)
+            if seat.reading is not None:
+                # One after the other: threads that want the interpreter all at once cost twice the time.
+                await asyncio.wait((seat.reading,), timeout=TURN)
         waits = self._events.ask() if pace is Pace.INTERVAL else None
         pending = [task for task in (waits, *(seat.reading for seat in self._seats.values())) if task]
         if pending:
