@@ -18,6 +18,7 @@ check: $(VENV)/dev.done ## format, lint, types, generated files
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python tools/generate.py --check
+	$(BIN)/python -m tools.dashboards --check
 
 bench: $(VENV)/bench.done ## measure CPU, memory and start beside nvitop-exporter, over the C fake
 	$(BIN)/python -m bench.cost
@@ -25,8 +26,9 @@ bench: $(VENV)/bench.done ## measure CPU, memory and start beside nvitop-exporte
 golden: $(VENV)/dev.done ## rewrite the expected output of the recorded machines; the diff is the review
 	$(BIN)/python tools/golden.py
 
-generate: $(VENV)/dev.done ## write the reference pages
+generate: $(VENV)/dev.done ## write the reference pages and the dashboards
 	$(BIN)/python tools/generate.py
+	$(BIN)/python -m tools.dashboards
 
 format: $(VENV)/dev.done
 	$(BIN)/ruff format .

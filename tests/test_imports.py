@@ -37,6 +37,7 @@ LINE = (
     ("setting_names", "setting_sources"),
     ("config",),
     ("asking",),
+    ("verify_options",),
     ("service",),
     ("accounting",),
     ("cli",),

@@ -300,3 +300,9 @@ def test_a_counter_that_is_silent_for_a_tick_loses_nothing() -> None:
     node = Node()
     node.tick(counter=False)
     assert gpu(node.tick()).energy_uj == 400_000_000
+
+
+def test_a_tick_in_which_the_clock_was_set_is_nobodys() -> None:
+    node = Node()
+    node.device = replace(node.device, clock_jumped=True)
+    assert gpu(node.tick(joules=50)).unattributed_uj["clock"] == 50_000_000

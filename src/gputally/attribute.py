@@ -175,6 +175,8 @@ class _Tick:
             return self._unattribute("mig_change", dynamic_uj, owed)
         if self._now.host_pid == "no":
             return self._unattribute("no_host_pid", dynamic_uj, owed)
+        if self._device.clock_jumped:
+            return self._unattribute("clock", dynamic_uj, owed)
         gap_uj = round(dynamic_uj * max(0.0, 1 - SAMPLES_COVER / used.seconds)) if used.seconds > 0 else 0
         self._unattribute("gap", gap_uj, owed)
         dynamic_uj -= gap_uj

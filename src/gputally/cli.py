@@ -16,6 +16,7 @@ from gputally.config import SETTINGS, Config, Wrong, configure, unknown_variable
 from gputally.files import Unsafe
 from gputally.machine.recorded import BadRecording
 from gputally.outputs.http import BindError
+from gputally.setting import Setting
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ commands:
   record DIR     save what this machine answers into a new folder, for a bug report or a test
   accounting status|enable
                  say whether GPUs keep the records of processes that DCGM needs, or have them do so (root)
+  verify         ask a Prometheus, and the cluster where kubectl is set up, whether every GPU node
+                 is counted, fresh, attributed and adding up
 
 `gputally COMMAND --help` lists the settings; each is also a variable, --web.listen-address
 for instance GPUTALLY_WEB_LISTEN_ADDRESS. Without a GPU: gputally serve --machine simulated
@@ -55,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _fail(f"no command {command!r}; there are {', '.join(COMMANDS)}; see gputally --help")
     options = _parser(command).parse_args(rest)
     try:
-        config = configure({s.flag: getattr(options, s.flag) for s in SETTINGS})
+        config = configure({s.flag: getattr(options, s.flag, None) for s in SETTINGS})
         logs.set_up(config.log_level, config.log_format)
         for name in unknown_variables(os.environ):
             log.warning("%s is no setting of gputally and has no effect; `gputally %s --help`", name, command)
@@ -93,6 +96,16 @@ def _accounting(config: Config, options: argparse.Namespace) -> int:
     return OK if asyncio.run(accounting(config, options.action)) else NOTHING_ANSWERS
 
 
+def _verify(_: Config, options: argparse.Namespace) -> int:
+    # Only here: what it needs of HTTP and TLS is memory that `serve` must not pay for.
+    from gputally.verify_options import VERIFY_OPTIONS, request
+    from gputally.views.verify import exit_code, table, verify
+
+    findings = verify(request({option.flag: getattr(options, option.flag) for option in VERIFY_OPTIONS}))
+    print(table(findings), end="")
+    return exit_code(findings)
+
+
 def _explain(config: Config, options: argparse.Namespace) -> int:
     if (options.pid is None) == (options.cgroup is None):
         _fail("explain needs either the number of a process or --cgroup FILE; see gputally explain --help")
@@ -115,6 +128,7 @@ COMMANDS: dict[str, Callable[[Config, argparse.Namespace], int]] = {
     "explain": _explain,
     "record": _record,
     "accounting": _accounting,
+    "verify": _verify,
 }
 
 
@@ -138,7 +152,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
     if command == "explain":
         parser.add_argument("pid", metavar="PID", nargs="?", type=_pid, help="the process, by its number")
         parser.add_argument("--cgroup", metavar="FILE", help="a saved /proc/PID/cgroup; - for standard input")
-    for setting in SETTINGS:
+    for setting in _settings(command):
         default = f" (default {setting.default})" if setting.default else ""
         parser.add_argument(
             f"--{setting.flag}",
@@ -149,6 +163,14 @@ def _parser(command: str) -> argparse.ArgumentParser:
             help=(setting.help + default).replace("%", "%%"),
         )
     return parser
+
+
+def _settings(command: str) -> Sequence[Setting]:
+    if command != "verify":
+        return SETTINGS
+    from gputally.verify_options import VERIFY_OPTIONS
+
+    return VERIFY_OPTIONS
 
 
 def _pid(text: str) -> int:

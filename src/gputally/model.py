@@ -47,8 +47,6 @@ YIELDED = -1
 
 
 # Nouns that come in hundreds per tick, or are keys of dicts, are named tuples: as frozen, and much cheaper.
-
-
 class ProcessKey(NamedTuple):
     """A process for ever: its number, and when it started (clock ticks since boot)."""
 
@@ -246,6 +244,8 @@ class Device:
     """What processes did since the reading before; empty = nobody was busy, None = not known."""
     activity_seconds: float | None = None
     """The time that `activities` tell of."""
+    clock_jumped: bool = False
+    """The clock was set since the reading before, so that nothing is known of who was active."""
 
 
 @dataclass(frozen=True)

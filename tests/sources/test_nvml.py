@@ -181,3 +181,36 @@ def test_every_code_is_absent_retried_or_a_state(code: int) -> None:
     counted = sum(reading.losses.nvml_errors.values())
     assert counted == (meaning(code) not in (Meaning.ABSENT, Meaning.EMPTY))
     assert device.denied == (("nvmlDeviceGetPowerUsage",) if code == 4 else ())
+
+
+def test_F45_a_clock_that_is_set_hides_nobody_for_long() -> None:
+    machine = Scripted({GPU: ALIVE | {"nvmlDeviceGetProcessUtilization": []}})
+    gpu = machine.gpus[GPU]
+
+    def busy(timestamp_us: int) -> None:
+        gpu["nvmlDeviceGetProcessUtilization"] = [[101, timestamp_us, 50, 0, 0, 0]]
+
+    def set_back() -> None:
+        machine.clock.set(-7200.0)
+        busy(3_000_000)
+
+    readings = play(
+        machine,
+        lambda: busy(10_000_000_000),
+        lambda: busy(10_005_000_000),
+        set_back,
+        lambda: busy(8_000_000),
+        lambda: busy(2**63),
+        lambda: busy(18_000_000),
+        pace=Pace.TICK,
+    )
+    told = [(device.clock_jumped, device.activities is not None) for device in devices(readings)]
+    assert told == [
+        (False, False),
+        (False, True),
+        (False, True),
+        (True, False),
+        (False, True),
+        (True, False),
+        (False, True),
+    ]

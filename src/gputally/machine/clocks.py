@@ -42,3 +42,7 @@ class VirtualClock:
     def jump(self, monotonic: float) -> None:
         """Move to that moment, never back."""
         self._now = max(self._now, monotonic)
+
+    def set(self, seconds: float) -> None:
+        """Set the wall clock forward, or back if negative; monotonic time does not notice."""
+        self._epoch += seconds

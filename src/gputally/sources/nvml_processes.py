@@ -10,6 +10,11 @@ from gputally.sources.nvml_ask import Asker
 from gputally.sources.nvml_codes import Meaning, meaning
 from gputally.sources.nvml_fields import PROCESS_LISTS, SAMPLES, Values
 
+UNTOLD: Values = {"activities": None, "activity_seconds": None, "clock_jumped": False}
+STEP = 1.0
+"""Seconds by which the wall clock may be set without harm."""
+ASTRAY = 3600.0
+"""Seconds by which a sample's time may differ from when it came."""
 HIGHEST_PID = 2**22
 """The kernel gives no higher number."""
 
@@ -20,7 +25,10 @@ class Processes:
 
     ask: Asker
     _last_seen: int = 0
+    _seen_at: float = 0.0
     _sampled_at: float | None = None
+    _offset: float | None = None
+    """Wall clock less monotonic clock: it changes when the clock is set."""
     _listed: frozenset[int] = frozenset()
 
     def forget(self) -> None:
@@ -42,13 +50,26 @@ class Processes:
             rows = self.ask.supported(self.ask.uuid, SAMPLES, self._last_seen)
         except Unreadable as error:
             if meaning(error.code) is not Meaning.EMPTY:
-                return {"activities": None, "activity_seconds": None}
+                return dict(UNTOLD)
             rows = []
-        self._sampled_at = clock.monotonic()
-        self._last_seen = max([self._last_seen, *(row[1] for row in rows)])
+        now = self._sampled_at = clock.monotonic()
+        newest = max([self._last_seen, *(row[1] for row in rows)])
+        if self._jumped(clock.time() - now, newest, now):
+            self._last_seen = 0
+            return UNTOLD | {"clock_jumped": before is not None}
+        if newest != self._last_seen:
+            self._last_seen, self._seen_at = newest, now
         if before is None:
-            return {"activities": None, "activity_seconds": None}
-        return {"activities": tuple(self._samples(rows)), "activity_seconds": self._sampled_at - before}
+            return dict(UNTOLD)
+        activities = tuple(self._samples(rows))
+        return {"activities": activities, "activity_seconds": now - before, "clock_jumped": False}
+
+    def _jumped(self, offset: float, newest: int, now: float) -> bool:
+        """Whether the driver's time cannot be compared with the mark; set back, it would hide all."""
+        before, self._offset = self._offset, offset
+        stepped = before is not None and abs(offset - before) > STEP
+        astray = (newest - self._last_seen) / 1e6 - (now - self._seen_at) if self._last_seen else 0.0
+        return stepped or abs(astray) > ASTRAY
 
     def holders(self, total_bytes: int | None, instances: Sequence[Instance] | None) -> Values:
         """Processes of all lists, each once on each instance, with the memory it has there."""
