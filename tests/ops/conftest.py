@@ -6,7 +6,7 @@ import pytest
 
 from tests.ops.scene import DATA, SEEDS, Prometheus, Scene, Target, nodes, serving
 
-FIRST_SCRAPES = 8
+FIRST_SCRAPES = 5
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import json
 import threading
 import urllib.parse
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -33,7 +33,7 @@ class Target(NamedTuple):
 
 
 class Prometheus(Server):
-    """A Prometheus with our rules, a second as its pace."""
+    """A Prometheus with our rules, at a quick pace."""
 
     listening = r'"Listening on".* address=127\.0\.0\.1:(\d+)'
 
@@ -42,7 +42,7 @@ class Prometheus(Server):
             (folder / path.name).write_text(path.read_text().replace("interval: 1m", "interval: 1s"))
         (folder / "parameters.yaml").write_text(PARAMETERS)
         config = {
-            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+            "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"},
             "rule_files": [str(folder / "*.yaml")],
             "scrape_configs": _jobs(targets),
         }
@@ -111,7 +111,9 @@ def serving(text: bytes, kind: str = "text/plain; version=0.0.4") -> Iterator[in
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
-            self.wfile.write(text)
+            # Whoever asked may have been ended.
+            with suppress(OSError):
+                self.wfile.write(text)
 
         def log_message(self, *_: object) -> None:
             pass
