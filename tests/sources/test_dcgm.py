@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from tests.fakes.dcgm import BLANK, BLANK_FLOAT, OFF, ON, UNSUPPORTED, FakeDcgm,
 from tests.fakes.nvml import FakeNvml
 
 ACTIVITY, PCIE = "gputally_gpu_activity_ratio", "gputally_gpu_pcie_bytes_per_second"
-ENERGY = "gputally_process_dcgm_gpu_energy_joules"
+NVLINK, ENERGY = "gputally_gpu_nvlink_bytes_per_second", "gputally_process_dcgm_gpu_energy_joules"
 RECORDS = ("--process-metrics", "on", "--process-metrics.min-age", "0s", "--dcgm.window", "60s")
 VALUES = "dcgmEntitiesGetLatestValues"
 
@@ -33,7 +34,7 @@ class Node:
         self.dcgm = FakeDcgm(folder, [gpu.uuid for gpu in self.nvml.gpus], library=library)
         self.children: list[subprocess.Popen[bytes]] = []
         for card in self.nvml.gpus:
-            card.accounting_mode = 1
+            card.accounting_mode, card.gpm_supported = 1, 0  # with meters of their own NVML tells the ratios
         for number, gpu in enumerate(self.dcgm.gpus):
             gpu.tell(1002, 0.25 + number / 4)
 
@@ -92,14 +93,26 @@ def show(node: Node, *more: str, address: str = "127.0.0.1:5555") -> str:
 def test_profiling_fields_are_on_the_gpu_that_nvml_found(node: Node) -> None:
     node.dcgm.gpus[0].tell(1001, 0.9)
     node.dcgm.gpus[0].tell(1010, 123_456_789)
+    node.dcgm.gpus[0].tell(1011, 25_000_000_000)
     samples = parse(show(node))
     first, second = (gpu.uuid for gpu in node.nvml.gpus)
     assert sm(samples, uuid=first, gpu="0", namespace="") == [0.25]
     assert sm(samples, uuid=second, gpu="1") == [0.5]
     assert find(samples, ACTIVITY, part="graphics") == [0.9]
     assert find(samples, PCIE, direction="receive") == [123_456_789]
+    assert find(samples, NVLINK, direction="transmit", uuid=first) == [25_000_000_000]
     assert up(samples) == [1]
     assert nvml_goes_on(samples)
+
+
+def test_what_nvml_tells_is_believed_and_dcgm_tells_the_rest(node: Node) -> None:
+    node.nvml.gpus[0].gpm_supported = 1
+    node.dcgm.gpus[0].tell(1009, 5)
+    own = sm(parse(show(node, address="off")))
+    samples = parse(show(node))
+    assert sm(samples, gpu="0") == own != [0.25]
+    assert sm(samples, gpu="1") == [0.5]
+    assert find(samples, PCIE, gpu="0", direction="transmit") == [5]
 
 
 def test_gpus_are_matched_by_uuid_and_strangers_are_left_out(node: Node) -> None:
@@ -206,6 +219,18 @@ def test_the_embedded_engine_is_started_when_asked_for_and_stopped(node: Node) -
         assert node.dcgm.control.embedded
         assert daemon.terminate() == 0
     assert not node.dcgm.control.embedded
+
+
+def test_told_to_let_go_of_the_gpus_the_embedded_engine_lets_go_too(node: Node) -> None:
+    node.dcgm.stop()
+    with node.daemon(address="embedded") as daemon:
+        daemon.wait_for(lambda s: sm(s))
+        os.kill(daemon.pid, signal.SIGUSR2)
+        resting = daemon.wait_for(lambda s: find(s, "gputally_yielded") == [1] and up(s) == [0])
+        assert not sm(resting)
+        assert not node.dcgm.control.embedded
+        os.kill(daemon.pid, signal.SIGUSR2)
+        daemon.wait_for(lambda s: up(s) == [1] and len(sm(s)) == 2)
 
 
 def test_a_unix_socket(node: Node) -> None:

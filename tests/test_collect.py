@@ -1,0 +1,52 @@
+"""Companions of a source: they add to its GPUs, and count for nothing else."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from gputally.collect import Collector
+from gputally.dialects.native import METRICS
+from gputally.model import Device, Pace, Reading, Unreadable
+from tests.owners.stage import Cards, Stage, awaited
+
+
+class Gone(Cards):
+    """A source that is down."""
+
+    async def read(self, pace: object) -> Reading:
+        raise Unreadable("gone")
+
+
+class Teller:
+    """A companion that tells one thing of every GPU, and of a strange one."""
+
+    name = "teller"
+
+    @property
+    def stuck(self) -> Mapping[str, int]:
+        return {"teller": 0}
+
+    async def read(self, pace: Pace, devices: Sequence[Device]) -> Reading | None:
+        told = [replace(device, activity_ratio={"sm": 0.9, "dram": 0.4}) for device in devices]
+        return Reading((*told, Device("GPU-strange", 7)))
+
+    async def close(self) -> None:
+        return
+
+
+@awaited
+async def test_a_companion_adds_what_the_source_did_not_tell() -> None:
+    cards = Cards(device=Device(Cards().device.uuid, 0, activity_ratio={"sm": 0.1}))
+    snapshot = await Collector(Stage(), (cards,), companions=(Teller(),)).collect(Pace.INTERVAL)
+    assert [device.activity_ratio for device in snapshot.devices] == [{"sm": 0.1, "dram": 0.4}]
+
+
+@awaited
+async def test_gputally_is_not_up_by_a_companion_alone() -> None:
+    snapshot = await Collector(Stage(), (Gone(),), companions=(Teller(),)).collect(Pace.INTERVAL)
+    assert [(health.source, health.up) for health in snapshot.health] == [("cards", False), ("teller", True)]
+    assert not any(health.up for health in snapshot.health if health.about == "gpus")
+
+
+def test_every_metric_has_one_row() -> None:
+    names = [metric.name for metric in METRICS]
+    assert sorted(set(names)) == sorted(names)
