@@ -23,6 +23,7 @@ LINE = (
     ("coverage",),
     ("tally",),
     ("accounts",),
+    ("claims", "stays"),
     ("process_book",),
     ("ledger",),
     ("loop",),
@@ -34,10 +35,12 @@ LINE = (
     ("outputs",),
     ("views",),
     ("parse", "logs", "setting"),
-    ("setting_names",),
+    ("setting_names", "setting_dialects"),
     ("config",),
+    ("publishing",),
     ("service",),
     ("cli",),
+    ("compat",),
     ("__main__",),
 )
 PLACE = {name: place for place, names in enumerate(LINE) for name in names}

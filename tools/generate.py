@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from gputally.config import SETTINGS
-from gputally.dialects import DIALECTS
+from gputally.dialects import DEFAULTS, DIALECTS
 from gputally.metrics import Metric
 
 ROOT = Path(__file__).parent.parent
@@ -34,7 +34,8 @@ def metrics_page() -> str:
         "Base units; counters end in `_total`; what is not known has no sample, so absent is never zero.",
         "A name here is a promise: a change is listed under *Metrics* in the changelog.\n",
     ]
-    for dialect, metrics in DIALECTS.items():
+    for dialect, table in DIALECTS.items():
+        metrics = table.metrics(DEFAULTS)
         parts.append(f"## Dialect `{dialect}`\n")
         for scope in dict.fromkeys(metric.scope.name for metric in metrics):
             rows = [metric for metric in metrics if metric.scope.name == scope]

@@ -24,6 +24,7 @@ from gputally.parse import (
     within,
 )
 from gputally.setting import Setting
+from gputally.setting_dialects import SPEAKING, Speaking
 from gputally.setting_names import NAMING
 
 
@@ -32,7 +33,7 @@ class Wrong(Exception):
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Speaking):
     """All settings, read and checked."""
 
     machine: str
@@ -232,6 +233,7 @@ SETTINGS = (
         "How many processes of a GPU get series of their own, those with most memory first.",
     ),
     *NAMING,
+    *SPEAKING,
     Setting("web.listen-address", ":10400", address, "HOST:PORT", "Where to listen for scrapes."),
     Setting("web.telemetry-path", "/metrics", url_path, "PATH", "Path of the metrics."),
     Setting(

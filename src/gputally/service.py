@@ -14,12 +14,12 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import NoReturn
 
-from gputally import __version__, loop
+from gputally import __version__, loop, publishing
 from gputally.accounts import Books
 from gputally.attribute import Memory, Rules
 from gputally.collect import Collector, Watcher
 from gputally.config import Config
-from gputally.dialects import DIALECTS, native
+from gputally.dialects import DIALECTS
 from gputally.keeper import Keeper, boot_id
 from gputally.ledger import Ledger
 from gputally.machine import Machine
@@ -59,7 +59,9 @@ async def serve(config: Config) -> bool:
     machine = open_machine(config, live=True)
     keeper = _keeper(config, machine)
     ledger = _ledger(config, machine, scraped=True, kept=keeper.load() if keeper else None)
-    site = _site(config, machine)
+    site = publishing.site(config, machine)
+    outlet: loop.Outlet = site if keeper is None else keeper.behind(site, ledger)
+    copy = publishing.Copy(config.metrics_file, site, outlet) if config.metrics_file else None
     server = HttpServer(site.respond)
     addresses = server.listen(config.web_listen_address)
     log.info("gputally %s on the %s machine", __version__, machine.name)
@@ -77,7 +79,7 @@ async def serve(config: Config) -> bool:
         machine.clock,
         collector,
         ledger,
-        site if keeper is None else keeper.behind(site, ledger),
+        copy or outlet,
         tick=config.tick,
         interval=config.interval,
         stop=stop,
@@ -88,6 +90,8 @@ async def serve(config: Config) -> bool:
         log.error("ending so that a restart can mend it: %s", doom)
     log.info("ending")
     await _end(server.stop(GRACE))
+    if copy is not None:
+        await _end(copy.close())
     if keeper is not None:
         await _end(keeper.save(ledger))
     await _end(collector.close())
@@ -150,7 +154,7 @@ def open_machine(config: Config, *, live: bool) -> Machine:
 async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]:
     """Two ticks, the least from which activity can be told; the second is published."""
     collector = _collector(config, machine, _nvml(config, machine, max(config.nvml_deadline, 10.0)))
-    ledger, site = _ledger(config, machine, scraped=False), _site(config, machine)
+    ledger, site = _ledger(config, machine, scraped=False), publishing.site(config, machine)
     await collector.start(once=True)
     await loop.once(collector, ledger, Pace.INTERVAL)
     await machine.clock.until(machine.clock.monotonic() + config.tick)
@@ -254,6 +258,8 @@ def _ledger(
         processes=ProcessRules(config.process_metrics_min_age, config.process_metrics_top)
         if config.process_metrics
         else None,
+        stays=any(DIALECTS[name].stays for name in config.dialect),
+        claims=any(DIALECTS[name].claims for name in config.dialect),
         scraped=scraped,
     )
 
@@ -262,18 +268,6 @@ def _keeper(config: Config, machine: Machine) -> Keeper | None:
     if config.state_directory is None:
         return None
     return Keeper(State(config.state_directory, boot_id(machine)), machine.clock)
-
-
-def _site(config: Config, machine: Machine) -> Site:
-    rows = native.metrics(config.kubernetes_pod_labels, config.kubernetes_pod_annotations)
-    tables = {**DIALECTS, "native": rows}
-    return Site(
-        machine,
-        dialects=config.dialect,
-        tables=tables,
-        path=config.web_telemetry_path,
-        max_age=config.max_age,
-    )
 
 
 async def _end(step: Coroutine[None, None, None]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gputally import __version__
-from gputally.dialects import DIALECTS, native
+from gputally.dialects import native
 from gputally.machine import Machine
-from gputally.metrics import Metric, families
+from gputally.metrics import Family, Metric, families
 from gputally.model import Snapshot
 from gputally.outputs.http import Answer, Request
 from gputally.outputs.text import OPENMETRICS_TYPE, PLAIN_TYPE, Text, TextWriter
@@ -19,6 +19,8 @@ from gputally.tally import Tally
 HTML_TYPE = "text/html; charset=utf-8"
 HEALTHY = ("/-/healthy", "/healthz")
 READY = ("/-/ready", "/readyz")
+NATIVE: Mapping[str, tuple[Metric, ...]] = {"native": native.METRICS}
+NO_ALIASES: Mapping[str, str] = {}
 
 
 @dataclass
@@ -48,17 +50,19 @@ class Site:
         self,
         machine: Machine,
         *,
-        dialects: Sequence[str] = ("native",),
-        tables: Mapping[str, tuple[Metric, ...]] = DIALECTS,
+        tables: Mapping[str, tuple[Metric, ...]] = NATIVE,
         path: str = "/metrics",
+        aliases: Mapping[str, str] = NO_ALIASES,
         max_age: float = 15.0,
     ) -> None:
         self._clock = machine.clock
-        self._dialects = dialects
+        self._dialects = tuple(tables)
         self._tables = tables
         self._path = path
+        self._aliases = aliases
         self._max_age = max_age
-        self._writers = {name: TextWriter() for name in dialects}
+        self._writers = {name: TextWriter() for name in tables}
+        self._shared = {name: TextWriter() for name in tables}
         self._editions: Mapping[str, Edition] = {}
         self._published_at: float | None = None
         self._bare = _bare(machine)
@@ -70,10 +74,21 @@ class Site:
         rows = {name: families(self._tables[name], tally) for name in self._dialects}
         texts = {name: self._writers[name].write(rows[name]) for name in self._dialects}
         editions = {f"{self._path}/{name}": Edition(text) for name, text in texts.items()}
-        editions[self._path] = Edition(_together(list(texts.values())))
+        editions[self._path] = Edition(_together(self._apart(rows, texts)))
         self._editions, self._published_at = editions, tally.snapshot.monotonic
         self.served = False
         return editions[self._path].text.collisions
+
+    def _apart(self, rows: Mapping[str, Sequence[Family]], texts: Mapping[str, Text]) -> list[Text]:
+        """The texts of all dialects for one page: a family that two of them have is the first one's."""
+        seen: set[str] = set()
+        apart = []
+        for name, families_of_it in rows.items():
+            kept = [family for family in families_of_it if _stem(family) not in seen]
+            seen |= {_stem(family) for family in families_of_it}
+            whole = len(kept) == len(families_of_it)
+            apart.append(texts[name] if whole else self._shared[name].write(kept))
+        return apart
 
     def body(self) -> bytes:
         """The newest text as `show` prints it."""
@@ -81,6 +96,11 @@ class Site:
 
     def respond(self, request: Request) -> Answer:
         """Answer one request."""
+        alias = self._aliases.get(request.path)
+        if alias == "health":
+            return self._health()
+        if alias == "metrics":
+            request = replace(request, path=self._path)
         if request.path == self._path or request.path.startswith(f"{self._path}/"):
             return self._metrics(request)
         if request.path == "/":
@@ -91,6 +111,10 @@ class Site:
             ready = self._published_at is not None
             return Answer(200, b"ready\n") if ready else Answer(503, b"the first collection is under way\n")
         return Answer(404, b"not found; metrics are at " + self._path.encode() + b"\n")
+
+    def _health(self) -> Answer:
+        """As the systems have it whose path this is: OK once there is something to show."""
+        return Answer(200, b"OK") if self._published_at is not None else Answer(503, b"KO")
 
     def _metrics(self, request: Request) -> Answer:
         known = {self._path, *(f"{self._path}/{name}" for name in self._dialects)}
@@ -103,6 +127,11 @@ class Site:
             return self._bare.answer(request)
         self.served = True
         return self._editions[request.path].answer(request)
+
+
+def _stem(family: Family) -> str:
+    """What must differ between two families of one page: OpenMetrics leaves the _total out."""
+    return family.metric.name.removesuffix("_total")
 
 
 def _bare(machine: Machine) -> Edition:
