@@ -22,6 +22,16 @@ SCOPES = {
     "owner": "One per container that uses a GPU or was granted one; chosen pod labels are added to it.",
     "grant": "One per container and GPU or MIG instance, granted or used; none where nobody tells of grants.",
     "namespace": "One per namespace and GPU, never retired: what an auditor adds up.",
+    "mig": "One per MIG instance.",
+    "call": "One per NVML call.",
+    "engines": "As process.",
+    "purplepill_gpu": "One per GPU.",
+    "purplepill_pod": "One per GPU and pod, or container outside Kubernetes.",
+    "stay": "One per process and GPU, kept for the retention time after it ended.",
+    "pod_gpu": "One per GPU, or per GPU and pod; power and energy of a GPU's rows add up to the GPU's.",
+    "vgpu": "One per GPU and pod.",
+    "dcgm": "One per GPU or MIG instance, or per pod on it; power and energy add up to the GPU's.",
+    "nvidia_smi": "One per GPU.",
     "process": "One per process and GPU, with `--process-metrics on`.",
 }
 

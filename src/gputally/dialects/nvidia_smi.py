@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputally.dialects.dcgm.fields import percent
+from gputally.dialects.dcgm.values import percent
 from gputally.metrics import GAUGE, Metric, Scope
 
 GPU = Scope(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gputally.dialects.dcgm.fields import BY_ID, Value
+from gputally.dialects.dcgm.fields import BY_ID
+from gputally.dialects.dcgm.values import Value
 from gputally.dialects.options import Options
 from gputally.dialects.parties import Row, rows
 from gputally.metrics import COUNTER, GAUGE, Identity, Metric, Scope

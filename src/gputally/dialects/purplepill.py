@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gputally.dialects.dcgm.fields import mib, percent
+from gputally.dialects.dcgm.values import mib, percent
 from gputally.dialects.options import Options
 from gputally.metrics import GAUGE, Metric, Scope
 from gputally.model import Device

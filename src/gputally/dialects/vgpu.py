@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gputally.dialects.dcgm.fields import mib
+from gputally.dialects.dcgm.values import mib
 from gputally.dialects.options import Options
 from gputally.metrics import GAUGE, Identity, Metric, Scope
 from gputally.model import Device, Instance
