@@ -11,7 +11,7 @@ from gputally.dialects.dcgm.counters import parse as parse_counters
 from gputally.parse import path, switch
 from gputally.setting import Setting
 
-ALIASES = ("metrics", "health")
+ALIASES = ("metrics", "health", "ready")
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ SPEAKING = (
         "",
         aliases,
         "LIST",
-        "More paths and what they answer (metrics or health), such as /health=health.",
+        "More paths and what they answer: metrics, health (OK) or ready (OK once there are metrics).",
     ),
     Setting(
         "metrics-file",

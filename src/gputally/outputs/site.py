@@ -97,8 +97,9 @@ class Site:
     def respond(self, request: Request) -> Answer:
         """Answer one request."""
         alias = self._aliases.get(request.path)
-        if alias == "health":
-            return self._health()
+        if alias in ("health", "ready"):
+            ready = alias == "health" or self._published_at is not None
+            return Answer(200, b"OK") if ready else Answer(503, b"KO")
         if alias == "metrics":
             request = replace(request, path=self._path)
         if request.path == self._path or request.path.startswith(f"{self._path}/"):
@@ -111,10 +112,6 @@ class Site:
             ready = self._published_at is not None
             return Answer(200, b"ready\n") if ready else Answer(503, b"the first collection is under way\n")
         return Answer(404, b"not found; metrics are at " + self._path.encode() + b"\n")
-
-    def _health(self) -> Answer:
-        """As the systems have it whose path this is: OK once there is something to show."""
-        return Answer(200, b"OK") if self._published_at is not None else Answer(503, b"KO")
 
     def _metrics(self, request: Request) -> Answer:
         known = {self._path, *(f"{self._path}/{name}" for name in self._dialects)}

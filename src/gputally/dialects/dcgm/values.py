@@ -24,7 +24,7 @@ def percent(ratio: float | None) -> int | None:
 def watts(row: Row) -> float | None:
     """The row's part of the GPU's power."""
     power = row.device.power_watts
-    return None if power is None or row.power_ratio is None else power * row.power_ratio
+    return None if power is None or row.power_ratio is None else round(power * row.power_ratio, 6)
 
 
 def millijoules(row: Row) -> int | None:
