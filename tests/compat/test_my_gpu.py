@@ -103,7 +103,7 @@ def test_the_queries_of_its_document(fleet: Fleet, query: str) -> None:
 
 
 def test_processes_of_a_shared_gpu_add_up_to_the_gpu(fleet: Fleet) -> None:
-    """120 J and 80 J of a GPU that used 200 J: no joule is told twice, and with no idle power none is lost."""
+    """120 J and 80 J of a GPU that used 200 J: no joule is told twice, and none is lost."""
     window = '{job="nvidia_smi",gpu="3"}[10s]'
     fleet.prometheus.wait_for(f"count_over_time({ENERGY}{window}) >= 9", lambda found: len(found) >= 3)
     [(_, part)] = fleet.prometheus.wait_for(
