@@ -11,7 +11,7 @@ SRC = Path(__file__).parent.parent / "src" / "gputally"
 
 LINE = (
     ("",),
-    ("counted",),
+    ("counted", "claimed"),
     ("model",),
     ("lanes",),
     ("machine",),

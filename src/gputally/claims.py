@@ -66,7 +66,7 @@ class ClaimBook:
             Claim(
                 *holding,
                 totals[holding].energy_uj,
-                parts.get(holding, 0) / whole if whole else holding == sole,
+                parts.get(holding, 0) / whole if whole else float(holding == sole),
             )
             for holding in shown
         )

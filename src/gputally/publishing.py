@@ -46,6 +46,7 @@ def options(config: Config, machine: Machine) -> Options:
         counters=config.dialect_counters,
         pods=config.dialect_pods,
         pod_uid=config.dialect_pod_uid,
+        dra=config.dialect_dra,
         jobs=config.hpc_job_mapping_dir is not None,
         old_names=config.dialect_old_names,
         dashes=config.dialect_model_dashes,

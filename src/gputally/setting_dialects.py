@@ -22,6 +22,7 @@ class Speaking:
     dialect_counters: tuple[Counter, ...] | None
     dialect_pods: bool
     dialect_pod_uid: bool
+    dialect_dra: bool
     dialect_old_names: bool
     dialect_model_dashes: bool
     dialect_prefix: str
@@ -104,6 +105,13 @@ SPEAKING = (
         "In the dcgm and pod_gpu dialects a row per pod on a GPU, or one row per GPU without pods.",
     ),
     Setting("dialect.pod-uid", "off", switch, "on|off", "A label pod_uid in the dcgm dialect."),
+    Setting(
+        "dialect.dra",
+        "off",
+        switch,
+        "on|off",
+        "Labels dra_* in the dcgm dialect, for the claim by which a pod has its GPU.",
+    ),
     Setting(
         "dialect.old-names",
         "off",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from gputally.dialects.dcgm.counters import parse
 from gputally.dialects.dcgm.fields import BY_NAME, FIELDS
 from tests.compat.conftest import Fleet
 from tests.compat.launchers import Launcher, config, families, run
-from tests.daemon import Daemon
+from tests.daemon import GPUTALLY, Daemon
 
 RECORDED = Path(__file__).parent.parent / "data" / "dcgm-exporter"
 DEVICE = (
@@ -84,6 +85,8 @@ def test_defaults_are_as_documented() -> None:
         (["--pod-resources-kubelet-socket", "/x.sock"], {}, "kubelet_podresources_socket", "/x.sock"),
         (["--hpc-job-mapping-dir", "/jobs"], {}, "hpc_job_mapping_dir", "/jobs"),
         ([], {"DCGM_HPC_JOB_MAPPING_DIR": "/jobs"}, "dialect_pods", True),
+        (["-k", "--kubernetes-enable-dra"], {}, "dialect_dra", True),
+        ([], {"KUBERNETES_ENABLE_DRA": "true"}, "dialect_dra", True),
         (["-o"], {}, "dialect_old_names", True),
         (["-n"], {}, "dialect_hostname", "-"),
         (["--replace-blanks-in-model-name"], {}, "dialect_model_dashes", True),
@@ -267,3 +270,26 @@ def test_nvidia_smi_has_all_seven_names(fleet: Fleet) -> None:
     )
     for name in told:
         assert fleet.prometheus.wait_for(name, bool)
+
+
+def test_claims_of_dra_have_labels() -> None:
+    machine = Path(__file__).parent.parent / "machines" / "kube-dra"
+    command = [
+        *GPUTALLY,
+        "show",
+        "--machine",
+        f"recorded:{machine}",
+        "--dialect",
+        "dcgm",
+        "--dialect.dra",
+        "on",
+    ]
+    flags = ["--dialect.pod-uid", "on", "--log.level", "error"]
+    text = subprocess.run([*command, *flags], stdout=subprocess.PIPE, check=True, timeout=60).stdout.decode()
+    assert families(text)["DCGM_FI_DEV_POWER_USAGE"][1][-8:-2] == (
+        *("pod_uid", "dra_claim_name", "dra_claim_namespace"),
+        *("dra_driver_name", "dra_pool_name", "dra_device_name"),
+    )
+    claimed = [line for line in text.splitlines() if 'dra_driver_name="gpu.nvidia.com"' in line]
+    assert claimed
+    assert all('dra_claim_name="one-gpu"' in line and 'pod="dra-pod"' in line for line in claimed)

@@ -157,8 +157,7 @@ SYSTEM = System(
             "kubernetes-enable-dra",
             "KUBERNETES_ENABLE_DRA",
             "GPUs allocated by DRA",
-            nothing,
-            "pods with GPUs by DRA are always named; there are no dra_ labels",
+            to("dialect.dra", on_off),
         ),
         Flag(
             ("pod-resources-kubelet-socket",),

@@ -69,7 +69,8 @@ def read(system: System, words: Sequence[str], environ: Mapping[str, str]) -> Wi
                 flag.settings(flag.default if text is None else text)
             )
         except ValueError as error:
-            raise BadFlag(f"{name} {text!r} cannot be used: it must be {error}") from None
+            told = flag.default if text is None else text
+            raise BadFlag(f"{name} {told!r} cannot be used: it must be {error}") from None
         if text is not None and flag.note:
             notes.append(f"{name} has no effect: {flag.note}")
     merged = system.finish({**assumed, **chosen})

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from gputally.compat.flags import Flag, System, on_off, port, seconds, to
+from gputally.compat.flags import Flag, Settings, System, on_off, port, seconds, to
 from gputally.compat.launch import launch
+from gputally.setting_dialects import ratio_file
+
+
+def _allocation(text: str) -> Settings:
+    """The file, which must be there and hold a ratio before anything starts."""
+    ratio_file(text)
+    return {"vgpu.ratio-file": text}
+
 
 SYSTEM = System(
     "k8s-vgpu-monitor",
@@ -32,7 +40,7 @@ SYSTEM = System(
             "FILE",
             "gpu_allocation.txt",
             "File with the virtualization ratio, a number alone",
-            to("vgpu.ratio-file"),
+            _allocation,
             "VGPU_MONITOR_GPU_ALLOCATION",
         ),
         Flag(

@@ -20,6 +20,8 @@ class Options:
     pods: bool = True
     """dcgm, pod_gpu: rows per pod, or per GPU alone."""
     pod_uid: bool = False
+    dra: bool = False
+    """dcgm: labels for the claim by which a pod has its GPU."""
     jobs: bool = False
     """dcgm: a label for the batch job."""
     old_names: bool = False

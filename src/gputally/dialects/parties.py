@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, TypeVar
 
-from gputally.model import Device, Instance, Owner
+from gputally.model import Claimed, Device, Instance, Owner
 from gputally.tally import Claim, Gpu, Tally
 
 
@@ -23,6 +23,7 @@ class Row(NamedTuple):
     energy_uj: int | None
     power_ratio: float | None
     """Its part of the GPU's power; None where it has none to tell."""
+    claimed: Claimed | None = None
     is_rest: bool = False
     """Only power and energy that belong to nobody; everything else is on the rows of the owners."""
 
@@ -34,13 +35,21 @@ class Row(NamedTuple):
 
 def rows(tally: Tally, *, pods: bool = True, instances: bool = True) -> list[Row]:
     """All rows of all GPUs that answer; without `instances`, a row is of the whole GPU."""
-    found: dict[tuple[str, int | None, Owner | None], Row] = {}
+    found: dict[tuple[object, ...], Row] = {}
     for gpu in tally.gpus:
         for row in _of_gpu(gpu, tally, pods) if gpu.fresh else ():
             part = row.instance if instances else None
-            key = (gpu.device.uuid, None if part is None else part.gpu_instance, row.owner)
+            place = (gpu.device.uuid, None if part is None else part.gpu_instance)
+            key = (*place, *_who(row.owner))
             found[key] = _joined(found.get(key), row._replace(instance=part))
     return list(found.values())
+
+
+def _who(owner: Owner | None) -> tuple[str, ...]:
+    """What labels tell of an owner; not all know what a pod is part of."""
+    if owner is None:
+        return ()
+    return (owner.namespace, owner.pod, owner.container, "" if owner.pod else owner.workload)
 
 
 def _joined(row: Row | None, more: Row) -> Row:
@@ -78,7 +87,10 @@ def _row(gpu: Gpu, instance: Instance | None, claim: Claim, tally: Tally) -> Row
     assert claim.owner is not None
     detail = tally.snapshot.details.get(claim.owner)
     uid = "" if detail is None else detail.uid
-    return Row(gpu, instance, claim.owner, uid, _known(gpu, claim), claim.power_ratio)
+    place = (claim.owner, gpu.device.uuid, claim.mig)
+    claimed = [g.claimed for g in tally.snapshot.grants or () if (g.owner, g.uuid, g.mig) == place]
+    by = claimed[0] if claimed else None
+    return Row(gpu, instance, claim.owner, uid, _known(gpu, claim), claim.power_ratio, by)
 
 
 def _whole(gpu: Gpu) -> Row:

@@ -22,6 +22,8 @@ class Use:
     sm_ratio: float | None = None
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
+    ratio: float | None = None
+    """The newest, where it is read while we run."""
 
 
 def metrics(options: Options) -> tuple[Metric, ...]:
@@ -52,20 +54,20 @@ def metrics(options: Options) -> tuple[Metric, ...]:
             "pod_total_gpu_memory",
             GAUGE,
             "Total GPU memory per pod, in MiB: that of the GPU divided by the virtualization ratio.",
-            lambda use: _share(use.memory_total_bytes, options.ratio),
+            lambda use: _share(use.memory_total_bytes, use.ratio or options.ratio),
         ),
     )
 
 
 def _uses(tally: Tally, by_namespace: bool) -> list[Use]:
-    totals = _totals(tally)
+    totals, ratio = _totals(tally), getattr(tally.snapshot, "vgpu_ratio", None)
     found: dict[tuple[str, str, str], Use] = {}
     for work in tally.workloads:
         owner = work.owner
         if not owner.pod or not work.active:
             continue
         key = (work.uuid, owner.pod, owner.namespace if by_namespace else "")
-        use = found.setdefault(key, Use(work.gpu, owner.pod, owner.namespace))
+        use = found.setdefault(key, Use(work.gpu, owner.pod, owner.namespace, ratio=ratio))
         use.sm_ratio = _sum(use.sm_ratio, work.sm_utilization_ratio)
         use.memory_used_bytes = _sum(use.memory_used_bytes, work.memory_used_bytes)
         use.memory_total_bytes = totals.get(work.mig or work.uuid)

@@ -22,6 +22,11 @@ LABEL_FIELDS = {
 }
 """Fields that stand on every row as a label -> what of a GPU they are."""
 
+DRA_LABELS = (
+    *("dra_claim_name", "dra_claim_namespace", "dra_driver_name", "dra_pool_name", "dra_device_name"),
+    *("dra_mig_profile", "dra_mig_device_uuid"),
+)
+
 DEFAULT = (
     *(Counter(field.name, field.type, field.help) for field in FIELDS if field.is_default),
     Counter("DCGM_FI_DRIVER_VERSION", "label", "Driver Version"),
@@ -52,9 +57,10 @@ def _scope(options: Options, named: Sequence[str]) -> Scope:
         else ("container", "namespace", "pod")
     )
     uid = ("pod_uid",) if options.pod_uid else ()
+    dra = DRA_LABELS if options.dra else ()
     job = ("hpc_job",) if options.jobs else ()
     device = ("gpu", "uuid" if options.old_names else "UUID", "pci_bus_id", "device", "modelName")
-    labels = (*device, "GPU_I_PROFILE", "GPU_I_ID", "Hostname", "hostname", *named, *pod, *uid, *job)
+    labels = (*device, "GPU_I_PROFILE", "GPU_I_ID", "Hostname", "hostname", *named, *pod, *uid, *dra, *job)
 
     def identity(row: Row) -> Identity:
         info = row.device.info
@@ -66,12 +72,19 @@ def _scope(options: Options, named: Sequence[str]) -> Scope:
         told = tuple(getattr(info, LABEL_FIELDS[field]) or "" for field in named)
         owner = row.owner
         whose = ("", "", "") if owner is None else (owner.container, owner.namespace, owner.pod)
-        more = (row.uid,) * len(uid)
+        more = (row.uid,) * len(uid) + (_dra(row) if dra else ())
         if job:
             more += ("" if owner is None or owner.pod else owner.workload,)
         return (*what, *part, options.hostname, options.hostname, *told, *whose, *more)
 
     return Scope("dcgm", labels, lambda tally: rows(tally, pods=options.pods), identity)
+
+
+def _dra(row: Row) -> Identity:
+    if row.claimed is None:
+        return ("",) * len(DRA_LABELS)
+    part = ("", "") if row.instance is None else (row.instance.profile or "", row.instance.uuid)
+    return (*row.claimed, *part)
 
 
 def _node(row: Row) -> str:
