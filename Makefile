@@ -24,7 +24,7 @@ bench: $(VENV)/bench.done ## measure CPU, memory and start beside nvitop-exporte
 	$(BIN)/python -m bench.cost
 
 golden: $(VENV)/dev.done ## rewrite the expected output of the recorded machines; the diff is the review
-	$(BIN)/python tools/golden.py
+	$(BIN)/python -m tools.golden
 
 generate: $(VENV)/dev.done ## write the reference pages and the dashboards
 	$(BIN)/python tools/generate.py

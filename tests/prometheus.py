@@ -2,11 +2,11 @@
 
 import json
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from tests.daemon import Daemon, Server
+from tests.daemon import Server
 
 CONFIG = """\
 global:
@@ -30,10 +30,14 @@ class Prometheus(Server):
 
     listening = r'"Listening on".* address=127\.0\.0\.1:(\d+)'
 
-    def __init__(self, executable: str, folder: Path, jobs: dict[str, Daemon], rules: str = "") -> None:
+    def __init__(
+        self, executable: str, folder: Path, jobs: Mapping[str, Server], rules: str = "", more: str = ""
+    ) -> None:
         config = folder / "prometheus.yml"
         (folder / "rules.yml").write_text(rules or "groups: []")
-        config.write_text(CONFIG + "".join(JOB.format(job=job, port=d.port) for job, d in jobs.items()))
+        config.write_text(
+            CONFIG + "".join(JOB.format(job=job, port=d.port) for job, d in jobs.items()) + more
+        )
         super().__init__(
             [
                 executable,

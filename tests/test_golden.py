@@ -21,6 +21,7 @@ def test_no_golden_file_is_left_over() -> None:
 def test_no_series_stands_twice_and_none_is_without_a_number(machine: str, dialect: str) -> None:
     text = expected_path(machine, dialect).read_text()
     samples = [sample for family in parse_plain(text) for sample in family.samples]
-    keys = [(sample.name, *sorted(sample.labels.items())) for sample in samples]
-    assert len(keys) == len(set(keys)) == sum(not line.startswith("#") for line in text.splitlines())
+    # As they are written: the parser adds _total to the name of a counter that has none.
+    keys = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
+    assert len(keys) == len(set(keys)) == len(samples)
     assert all(sample.value == sample.value for sample in samples)

@@ -11,7 +11,7 @@ SRC = Path(__file__).parent.parent / "src" / "gputally"
 
 LINE = (
     ("",),
-    ("counted", "foreign", "kernel"),
+    ("counted", "foreign", "kernel", "claimed"),
     ("model",),
     ("lanes",),
     ("machine",),
@@ -25,6 +25,7 @@ LINE = (
     ("limits",),
     ("joined",),
     ("accounts",),
+    ("claims", "stays"),
     ("process_book",),
     ("ledger",),
     ("loop",),
@@ -36,14 +37,15 @@ LINE = (
     ("outputs",),
     ("views",),
     ("parse", "logs", "setting"),
-    ("setting_names", "setting_sources", "setting_feeds"),
+    ("setting_names", "setting_sources", "setting_feeds", "setting_dialects"),
     ("config",),
     ("feeds",),
-    ("asking",),
+    ("asking", "publishing"),
     ("verify_options",),
     ("service",),
     ("accounting",),
     ("cli",),
+    ("compat",),
     ("__main__",),
 )
 PLACE = {name: place for place, names in enumerate(LINE) for name in names}

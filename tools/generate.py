@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from gputally.config import SETTINGS
-from gputally.dialects import DIALECTS
+from gputally.dialects import DEFAULTS, DIALECTS
 from gputally.metrics import Metric
 
 ROOT = Path(__file__).parent.parent
@@ -24,6 +24,14 @@ SCOPES = {
     "grant": "One per container and GPU or MIG instance, granted or used; none where nobody tells of grants.",
     "limit": "One per container and GPU or MIG instance, granted or used, and per method that says a limit.",
     "namespace": "One per namespace and GPU, never retired: what an auditor adds up.",
+    "call": "One per NVML call.",
+    "purplepill_gpu": "One per GPU.",
+    "purplepill_pod": "One per GPU and pod, or container outside Kubernetes.",
+    "stay": "One per process and GPU, kept for the retention time after it ended.",
+    "pod_gpu": "One per GPU, or per GPU and pod; power and energy of a GPU's rows add up to the GPU's.",
+    "vgpu": "One per GPU and pod.",
+    "dcgm": "One per GPU or MIG instance, or per pod on it; power and energy add up to the GPU's.",
+    "nvidia_smi": "One per GPU.",
     "process": "One per process and GPU, with `--process-metrics on`.",
     "engines": "One per process and GPU that the driver saw busy, with `--process-metrics on`.",
 }
@@ -37,7 +45,8 @@ def metrics_page() -> str:
         "Base units; counters end in `_total`; what is not known has no sample, so absent is never zero.",
         "A name here is a promise: a change is listed under *Metrics* in the changelog.\n",
     ]
-    for dialect, metrics in DIALECTS.items():
+    for dialect, table in DIALECTS.items():
+        metrics = table.metrics(DEFAULTS)
         parts.append(f"## Dialect `{dialect}`\n")
         for scope in dict.fromkeys(metric.scope.name for metric in metrics):
             rows = [metric for metric in metrics if metric.scope.name == scope]

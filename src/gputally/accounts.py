@@ -67,6 +67,8 @@ class Account:
     """A Tally has shown it while its amounts were held."""
     window_us: int = 0
     """Busy time since the last Tally."""
+    window_uj: int = 0
+    """Energy charged to it since the last Tally."""
 
 
 @dataclass

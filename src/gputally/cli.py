@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from gputally import __version__, logs, service
 from gputally.config import SETTINGS, Config, Wrong, configure, unknown_variables
-from gputally.files import Unsafe
+from gputally.files import Unsafe, open_to_append
 from gputally.machine.recorded import BadRecording
 from gputally.outputs.http import BindError
 from gputally.setting import Setting
@@ -59,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     options = _parser(command).parse_args(rest)
     try:
         config = configure({s.flag: getattr(options, s.flag, None) for s in SETTINGS})
-        logs.set_up(config.log_level, config.log_format)
+        logs.set_up(
+            config.log_level, config.log_format, open_to_append(config.log_file) if config.log_file else None
+        )
         for name in unknown_variables(os.environ):
             log.warning("%s is no setting of gputally and has no effect; `gputally %s --help`", name, command)
         code = COMMANDS[command](config, options)

@@ -24,6 +24,7 @@ from gputally.parse import (
     within,
 )
 from gputally.setting import Setting
+from gputally.setting_dialects import SPEAKING, Speaking
 from gputally.setting_feeds import FEEDS
 from gputally.setting_names import NAMING
 from gputally.setting_sources import TELLING
@@ -34,7 +35,7 @@ class Wrong(Exception):
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Speaking):
     """All settings, read and checked."""
 
     machine: str
@@ -217,6 +218,7 @@ SETTINGS = (
     ),
     *NAMING,
     *FEEDS,
+    *SPEAKING,
     Setting("web.listen-address", ":10400", address, "HOST:PORT", "Where to listen for scrapes."),
     Setting("web.telemetry-path", "/metrics", url_path, "PATH", "Path of the metrics."),
     Setting(

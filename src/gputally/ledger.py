@@ -7,10 +7,12 @@ from dataclasses import replace
 
 from gputally.accounts import Account, Amounts, Books, GpuAccount, Held, Place
 from gputally.attribute import GpuShare, Memory, ProcessShare, Rules, attribute
+from gputally.claims import ClaimBook
 from gputally.coverage import coverage
 from gputally.limits import limits
 from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Holder, Owner, Snapshot, State
 from gputally.process_book import ProcessBook, ProcessRules
+from gputally.stays import StayBook
 from gputally.tally import Gpu, Tally, Workload
 
 MOST_WORKLOADS = 10_000
@@ -29,6 +31,8 @@ class Ledger:
         max_age: float = 15.0,
         rules: Rules | None = None,
         processes: ProcessRules | None = None,
+        stays: bool = False,
+        claims: bool = False,
         scraped: bool = False,
         books: Books | None = None,
         memory: Memory | None = None,
@@ -44,6 +48,8 @@ class Ledger:
         self._pending, self._namespaces = self.books.pending, self.books.namespaces
         self._met: dict[str, tuple[Holder, ...] | None] = {}
         self._book = ProcessBook(processes) if processes is not None else None
+        self._stays = StayBook(retention, NAME_WITHIN, scraped) if stays else None
+        self._claims = ClaimBook(self.books, retention) if claims else None
         self.faults = 0
         self.textfile_errors: int | None = None
 
@@ -60,10 +66,13 @@ class Ledger:
         for share in shares.grants:
             place = (share.grant.owner, share.grant.uuid, share.grant.mig)
             self._post_place(place, Amounts(idle_uj=share.idle_uj), snapshot.monotonic)
+            self._put_down(place, Amounts(idle_uj=share.idle_uj))
         self._name_pending(snapshot)
         self._release(lambda held: snapshot.monotonic - held.since > NAME_WITHIN, snapshot.monotonic)
         if self._book is not None:
             self._book.post(shares)
+        if self._stays is not None:
+            self._stays.post(shares, snapshot)
 
     def was_scraped(self, now: float) -> None:
         """The newest Tally was read: series that it showed at zero may grow now."""
@@ -88,6 +97,8 @@ class Ledger:
             namespaces=self._namespaces.rows(indexes),
             processes=self._book.rows(snapshot, fresh) if self._book is not None else (),
             limits=limits(snapshot, fresh),
+            stays=self._stays.rows(snapshot, fresh) if self._stays is not None else (),
+            claims=self._claims.rows(snapshot, gpus) if self._claims is not None else {},
             process_results=snapshot.process_results,
             samples_dropped=dict(self.books.samples_dropped),
             series_dropped={**self.books.series_dropped, "namespaces": self._namespaces.folded},
@@ -142,6 +153,12 @@ class Ledger:
             self._pending.setdefault(key, Held(snapshot.monotonic)).amounts.add(amounts)
         else:
             self._post_owner(owner, share.uuid, share.mig, amounts, snapshot.monotonic)
+            self._put_down((owner, share.uuid, share.mig), amounts)
+
+    def _put_down(self, place: Place, amounts: Amounts) -> None:
+        account = self._work.get(place)
+        if account is not None and place[0] is not UNKNOWN:
+            account.window_uj += amounts.all_uj
 
     def _post_owner(self, owner: Owner, uuid: str, mig: str, amounts: Amounts, now: float) -> None:
         if owner is UNKNOWN or owner is UNNAMED:
@@ -249,7 +266,7 @@ class Ledger:
         for gpu in self._gpus.values():
             gpu.window_seconds = 0.0
         for account in self._work.values():
-            account.window_us = 0
+            account.window_us = account.window_uj = 0
         for place, account in list(self._work.items()):
             if place[1] not in fresh:
                 account.seen_at = now  # of a GPU that does not answer, nobody can say who left it

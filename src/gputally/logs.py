@@ -5,17 +5,21 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import os
 import sys
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
-def set_up(level: str, style: str) -> None:
-    """Send every logger's lines to standard error in one style."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if style == "json" else _Text())
+def set_up(level: str, style: str, file: int | None = None) -> None:
+    """Send every logger's lines to standard error in one style, and to a file that is open."""
+    streams = (
+        [sys.stderr] if file is None else [sys.stderr, os.fdopen(file, "a", buffering=1, encoding="utf-8")]
+    )
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [logging.StreamHandler(stream) for stream in streams]
+    for handler in root.handlers:
+        handler.setFormatter(_Json() if style == "json" else _Text())
     root.setLevel(LEVELS[level])
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 

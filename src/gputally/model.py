@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from gputally.claimed import Claimed as Claimed
 from gputally.counted import CallTime, Counters, DcgmRecord, Xid
 from gputally.counted import Losses as Losses
 from gputally.counted import SelfUsage as SelfUsage
@@ -89,6 +90,8 @@ class Grant(NamedTuple):
     uuid: str
     """Empty where the device it was given is none that we know."""
     mig: str = ""
+    claimed: Claimed | None = None
+    """Where it was allocated by a claim."""
 
 
 class Holder(NamedTuple):

@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from gputally import __version__, asking, feeds, loop
+from gputally import __version__, asking, feeds, loop, publishing
 from gputally.accounts import Books
 from gputally.attribute import Memory, Rules
 from gputally.config import Config
-from gputally.dialects import DIALECTS, native
+from gputally.dialects import DIALECTS
 from gputally.keeper import Keeper, boot_id
 from gputally.ledger import Ledger
 from gputally.machine import Machine
@@ -52,12 +52,14 @@ async def serve(config: Config) -> bool:
     machine = open_machine(config, live=True)
     keeper = _keeper(config, machine)
     ledger = _ledger(config, machine, scraped=True, kept=keeper.load() if keeper else None)
-    site = _site(config, machine)
+    site = publishing.site(config, machine)
     patience = min(config.tick / 2, 0.5)
     nvml = asking.nvml_source(config, machine, patience)
     collector = asking.collector(config, machine, nvml, patience)
     textfile = feeds.textfile(config, site, ledger)
     outlet: loop.Outlet = site if textfile is None else textfile.behind(site)
+    copy = publishing.Copy(config.metrics_file, site, outlet) if config.metrics_file else None
+    outlet = copy or outlet
     server = HttpServer(site.respond)
     addresses = server.listen(config.web_listen_address)
     if textfile is not None:
@@ -88,6 +90,8 @@ async def serve(config: Config) -> bool:
     await _end(server.stop(GRACE))
     if textfile is not None:
         await _end(textfile.end())
+    if copy is not None:
+        await _end(copy.close())
     if keeper is not None:
         await _end(keeper.save(ledger))
     await _end(collector.close())
@@ -150,7 +154,7 @@ def open_machine(config: Config, *, live: bool) -> Machine:
 async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]:
     """Two ticks, the least from which activity can be told; the second is published."""
     collector = asking.patient_collector(config, machine)
-    ledger, site = _ledger(config, machine, scraped=False), _site(config, machine)
+    ledger, site = _ledger(config, machine, scraped=False), publishing.site(config, machine)
     await collector.start(once=True)
     await loop.once(collector, ledger, Pace.INTERVAL)
     await machine.clock.until(machine.clock.monotonic() + config.tick)
@@ -195,6 +199,8 @@ def _ledger(
         processes=ProcessRules(config.process_metrics_min_age, config.process_metrics_top)
         if config.process_metrics
         else None,
+        stays=any(DIALECTS[name].stays for name in config.dialect),
+        claims=any(DIALECTS[name].claims for name in config.dialect),
         scraped=scraped,
     )
 
@@ -203,19 +209,6 @@ def _keeper(config: Config, machine: Machine) -> Keeper | None:
     if config.state_directory is None:
         return None
     return Keeper(State(config.state_directory, boot_id(machine)), machine.clock)
-
-
-def _site(config: Config, machine: Machine) -> Site:
-    rows = native.metrics(config.kubernetes_pod_labels, config.kubernetes_pod_annotations)
-    tables = {**DIALECTS, "native": rows}
-    return Site(
-        machine,
-        dialects=config.dialect,
-        tables=tables,
-        path=config.web_telemetry_path,
-        max_age=config.max_age,
-        upstream=feeds.pod_labels(config),
-    )
 
 
 async def _end(step: Coroutine[None, None, None]) -> None:

@@ -92,6 +92,37 @@ class Limit(NamedTuple):
     memory_bytes: int
 
 
+class ProcessStay(NamedTuple):
+    """One process on one GPU, from its first to its last moment there and for a while after."""
+
+    owner: Owner
+    uid: str
+    """Of its pod."""
+    container_id: str
+    gpu: int
+    uuid: str
+    pid: int
+    process: str
+    active: bool | None
+    """Whether it holds a context; None while its GPU does not answer."""
+    energy_uj: int | None
+    memory_used_bytes: int | None = None
+    sm_utilization_ratio: float | None = None
+    memory_utilization_ratio: float | None = None
+    start_time_seconds: float | None = None
+
+
+class Claim(NamedTuple):
+    """What is put down to somebody of a GPU's energy when all of it is put down to somebody."""
+
+    owner: Owner | None
+    """None: to nobody by name."""
+    mig: str
+    energy_uj: int
+    power_ratio: float
+    """Its part of the energy since the last Tally."""
+
+
 @dataclass(frozen=True)
 class Tally:
     """A snapshot with the totals that belong to it."""
@@ -103,6 +134,10 @@ class Tally:
     namespaces: tuple[NamespaceUse, ...] = ()
     processes: tuple[ProcessUse, ...] = ()
     limits: tuple[Limit, ...] = ()
+    stays: tuple[ProcessStay, ...] = ()
+    """Every process, without bounds of age and number; only where a dialect asks for it."""
+    claims: Mapping[str, tuple[Claim, ...]] = field(default_factory=dict)
+    """uuid -> who has the GPU, each once; only where a dialect asks for it."""
     process_results: Mapping[str, int] = field(default_factory=dict)
     """How well the processes of this moment could be traced -> how many."""
     samples_dropped: Mapping[str, int] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from pathlib import Path
 import kubernetes_validate
 import yaml
 
-from gputally.dialects import DIALECTS
+from gputally.dialects import native
 from tests.deploy.chart import DEPLOY, documents
 from tests.deploy.foreign_kinds import unknown_keys
 
@@ -26,7 +26,7 @@ def test_kinds_and_names_are_known() -> None:
     (adapter,) = documents(AUTOSCALING / "prometheus-adapter-values.yaml")
     rules = adapter["rules"]["custom"]
     assert hpa["spec"]["metrics"][0]["pods"]["metric"]["name"] in {rule["name"]["as"] for rule in rules}
-    ours = {metric.name for metric in DIALECTS["native"]}
+    ours = {metric.name for metric in native.METRICS}
     assert {rule["seriesQuery"].partition("{")[0] for rule in rules} <= ours
 
 

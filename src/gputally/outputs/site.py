@@ -5,13 +5,13 @@ from __future__ import annotations
 import gzip
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gputally import __version__
-from gputally.dialects import DIALECTS, native
+from gputally.dialects import native
 from gputally.joined import PodLabels, with_pods
 from gputally.machine import Machine
-from gputally.metrics import Metric, families
+from gputally.metrics import Family, Metric, families
 from gputally.model import Snapshot
 from gputally.outputs import foreign
 from gputally.outputs.http import Answer, Request
@@ -22,6 +22,8 @@ UPSTREAM = "upstream"
 HTML_TYPE = "text/html; charset=utf-8"
 HEALTHY = ("/-/healthy", "/healthz")
 READY = ("/-/ready", "/readyz")
+NATIVE: Mapping[str, tuple[Metric, ...]] = {"native": native.METRICS}
+NO_ALIASES: Mapping[str, str] = {}
 
 
 @dataclass
@@ -51,22 +53,24 @@ class Site:
         self,
         machine: Machine,
         *,
-        dialects: Sequence[str] = ("native",),
-        tables: Mapping[str, tuple[Metric, ...]] = DIALECTS,
+        tables: Mapping[str, tuple[Metric, ...]] = NATIVE,
         path: str = "/metrics",
+        aliases: Mapping[str, str] = NO_ALIASES,
         max_age: float = 15.0,
         upstream: PodLabels | None = None,
     ) -> None:
         self._clock = machine.clock
-        self._dialects = dialects
+        self._dialects = tuple(tables)
         self._tables = tables
         self._path = path
+        self._aliases = aliases
         self._max_age = max_age
         self._upstream = upstream
         """What pods are called on series of another exporter; None where there is none."""
-        self._alone = tuple(dialects) if upstream is None else (*dialects, UPSTREAM)
+        self._alone = (*tables, UPSTREAM) if upstream is not None else tuple(tables)
         """What has a page of its own."""
-        self._writers = {name: TextWriter() for name in dialects}
+        self._writers = {name: TextWriter() for name in tables}
+        self._shared = {name: TextWriter() for name in tables}
         self._editions: Mapping[str, Edition] = {}
         self._published_at: float | None = None
         self._bare = _bare(machine)
@@ -78,7 +82,7 @@ class Site:
         rows = {name: families(self._tables[name], tally) for name in self._dialects}
         texts = {name: self._writers[name].write(rows[name]) for name in self._dialects}
         editions = {f"{self._path}/{name}": Edition(text) for name, text in texts.items()}
-        together = list(texts.values())
+        together = self._apart(rows, texts)
         if self._upstream is not None:
             passed = with_pods(tally.snapshot, self._upstream)
             taken = {family.metric.name for families in rows.values() for family in families}
@@ -90,12 +94,29 @@ class Site:
         self.served = False
         return editions[self._path].text.collisions
 
+    def _apart(self, rows: Mapping[str, Sequence[Family]], texts: Mapping[str, Text]) -> list[Text]:
+        """The texts of all dialects for one page: a family that two of them have is the first one's."""
+        seen: set[str] = set()
+        apart = []
+        for name, families_of_it in rows.items():
+            kept = [family for family in families_of_it if _stem(family) not in seen]
+            seen |= {_stem(family) for family in families_of_it}
+            whole = len(kept) == len(families_of_it)
+            apart.append(texts[name] if whole else self._shared[name].write(kept))
+        return apart
+
     def body(self) -> bytes:
         """The newest text as `show` prints it."""
         return self._editions[self._path].text.plain
 
     def respond(self, request: Request) -> Answer:
         """Answer one request."""
+        alias = self._aliases.get(request.path)
+        if alias in ("health", "ready"):
+            ready = alias == "health" or self._published_at is not None
+            return Answer(200, b"OK") if ready else Answer(503, b"KO")
+        if alias == "metrics":
+            request = replace(request, path=self._path)
         if request.path == self._path or request.path.startswith(f"{self._path}/"):
             return self._metrics(request)
         if request.path == "/":
@@ -120,6 +141,11 @@ class Site:
             return Answer(503, b"the other exporter is down; gputally_source_up and the log say so\n")
         self.served = True
         return self._editions[request.path].answer(request)
+
+
+def _stem(family: Family) -> str:
+    """What must differ between two families of one page: OpenMetrics leaves the _total out."""
+    return family.metric.name.removesuffix("_total")
 
 
 def _bare(machine: Machine) -> Edition:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,8 @@ class TextWriter:
         plain: list[str] = []
         open_metrics: list[str] = []
         count = collisions = 0
+        families = list(families)
+        names = {family.metric.name for family in families}
         for family in families:
             key = (id(family.identities), family.metric.labels)
             if key not in shared:
@@ -57,7 +59,7 @@ class TextWriter:
             name = family.metric.name
             body = "".join([f"{name}{head} {_WRITERS[type(value)](value)}\n" for head, value in lines])
             plain += (_plain_header(family.metric), body)
-            open_metrics += (_openmetrics_header(family.metric), body)
+            open_metrics += (_openmetrics_header(family.metric, names), body)
         self._known = self._used
         return Text("".join(plain).encode(), ("".join(open_metrics) + "# EOF\n").encode(), count, collisions)
 
@@ -124,9 +126,9 @@ def _plain_header(metric: Metric) -> str:
     return f"# HELP {metric.name} {_help(metric)}\n# TYPE {metric.name} {kind}\n"
 
 
-def _openmetrics_header(metric: Metric) -> str:
+def _openmetrics_header(metric: Metric, others: Collection[str]) -> str:
     name, kind = metric.name, metric.type
-    if kind == COUNTER and not name.endswith("_total"):
+    if kind == COUNTER and (not name.endswith("_total") or name.removesuffix("_total") in others):
         kind = "unknown"  # a counter without _total, as some dialects have it, is no OpenMetrics counter
     name = name.removesuffix("_total") if kind == COUNTER else name
     name = name.removesuffix("_info") if kind == INFO else name

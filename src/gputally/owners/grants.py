@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from gputally.model import Device, Grant, Owner
+from gputally.model import Claimed, Device, Grant, Owner
 from gputally.owners.device_ids import DeviceId, Inventory, Target, parse, parse_dra
 from gputally.owners.names import PodNames
 from gputally.owners.podresources import Allocation, PodResources
@@ -22,6 +22,7 @@ class _Claim:
     target: Target
     id: str
     exclusive: bool
+    claimed: Claimed | None = None
 
 
 class Grants:
@@ -43,7 +44,7 @@ class Grants:
         inventory = Inventory(devices)
         claims = [claim for allocation in allocations for claim in self._claims(allocation, inventory)]
         kept = [claim for claim in claims if not self._is_outdone(claim, claims, users)]
-        return tuple(dict.fromkeys(Grant(c.owner, c.target.uuid, c.target.mig) for c in kept))
+        return tuple(dict.fromkeys(Grant(c.owner, c.target.uuid, c.target.mig, c.claimed) for c in kept))
 
     def losses(self) -> Counter[str]:
         """What could not be understood since the question before."""
@@ -54,13 +55,14 @@ class Grants:
         owner, over = self._names.by_name(allocation.namespace, allocation.pod, allocation.container)
         if over:
             return
-        forms: list[tuple[str, DeviceId | None]] = [(text, parse(text)) for text in allocation.ids]
-        forms += [(name, parse_dra(name)) for name in allocation.claimed]
-        for text, form in forms:
+        forms: list[tuple[str, DeviceId | None, Claimed | None]]
+        forms = [(text, parse(text), None) for text in allocation.ids]
+        forms += [(by.device, parse_dra(by.device), by) for by in allocation.claimed]
+        for text, form, claimed in forms:
             target = None if form is None else form.means(inventory)
             if target is None:
                 self._count("device_id_form" if form is None else "device_id_unknown", text)
-            yield _Claim(owner, target or NOWHERE, text, form is not None and form.exclusive)
+            yield _Claim(owner, target or NOWHERE, text, form is not None and form.exclusive, claimed)
 
     def _is_outdone(
         self, claim: _Claim, claims: Sequence[_Claim], users: Collection[tuple[Owner, str]]

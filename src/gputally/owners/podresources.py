@@ -10,7 +10,7 @@ from typing import Any
 from gputally.machine import Machine
 from gputally.machine.messages import LIST, LIST_V1, LIST_V1ALPHA1
 from gputally.machine.wire import decode
-from gputally.model import Unreadable
+from gputally.model import Claimed, Unreadable
 from gputally.owners.inquiry import pause
 
 EVERY = 5.0
@@ -30,8 +30,8 @@ class Allocation:
     pod: str
     container: str
     ids: tuple[str, ...] = ()
-    claimed: tuple[str, ...] = ()
-    """Device names of DRA."""
+    claimed: tuple[Claimed, ...] = ()
+    """Devices by DRA."""
 
 
 class PodResources:
@@ -89,10 +89,15 @@ def _allocations(pods: Iterable[Mapping[str, Any]]) -> Iterable[Allocation]:
     for pod in pods:
         for container in pod["containers"]:
             ids = [number for devices in container["devices"] for number in _gpus(devices)]
-            claims = [part for claim in container["dynamic_resources"] for part in claim["claim_resources"]]
-            names = [claim["device_name"] for claim in claims if claim["driver_name"] == DRA_DRIVER]
-            if ids or names:
-                yield Allocation(pod["namespace"], pod["name"], container["name"], tuple(ids), tuple(names))
+            claims = [claimed for claim in container["dynamic_resources"] for claimed in _claimed(claim)]
+            if ids or claims:
+                yield Allocation(pod["namespace"], pod["name"], container["name"], tuple(ids), tuple(claims))
+
+
+def _claimed(claim: Mapping[str, Any]) -> list[Claimed]:
+    whose = (claim["claim_name"], claim["claim_namespace"])
+    parts = [part for part in claim["claim_resources"] if part["driver_name"] == DRA_DRIVER]
+    return [Claimed(*whose, part["driver_name"], part["pool_name"], part["device_name"]) for part in parts]
 
 
 def _gpus(devices: Mapping[str, Any]) -> list[str]:
