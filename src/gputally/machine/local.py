@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from gputally.machine import OPEN, Access, Gpu, files, web
+from gputally.machine import OPEN, Access, files, web
 from gputally.machine.clocks import RealClock
 from gputally.machine.nvml import LocalNvml
 from gputally.machine.processes import LocalProcesses, exists, read_file
@@ -23,13 +23,9 @@ class LocalMachine:
 
     def __init__(self, nvml_library: str | None = None, proc_root: str = "/proc") -> None:
         self.clock = RealClock()
-        self._nvml = LocalNvml(nvml_library)
+        self.nvml: Callable[..., Any] = LocalNvml(nvml_library)
         self._proc_root = proc_root
         self._processes = LocalProcesses(proc_root)
-
-    def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
-        """Ask the library."""
-        return self._nvml(gpu, call, *args)
 
     def process(self, pid: int) -> Process | None:
         """Ask the kernel."""

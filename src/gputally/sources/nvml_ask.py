@@ -28,11 +28,13 @@ class Asker:
     failed: bool = False
     """Since `begin`: whether anything was answered, and whether anything failed that is supported."""
     denied: set[str] = field(default_factory=set)
+    _left: dict[Field, tuple[tuple[Any, ...], ...]] = field(default_factory=dict)
+    """Row -> those of its calls that this GPU did not say it cannot; all of them where there is none."""
     _unsupported: set[tuple[Any, ...]] = field(default_factory=set)
     _errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     _dropped: Counter[str] = field(default_factory=Counter)
-    _counts: Counter[str] = field(default_factory=Counter)
-    _seconds: dict[str, float] = field(default_factory=dict)
+    _spent: dict[str, list[float]] = field(default_factory=dict)
+    """Call -> how often, and how long together."""
     _last_code: int | None = None
 
     def begin(self) -> None:
@@ -43,6 +45,7 @@ class Asker:
     def forget(self) -> None:
         """What it could not is no longer true: another driver, another layout, another GPU."""
         self._unsupported.clear()
+        self._left.clear()
 
     def check(self) -> None:
         """Raise Gone unless something was answered since `begin`."""
@@ -63,10 +66,8 @@ class Asker:
 
     def times(self) -> dict[str, CallTime]:
         """What calls took since this was last asked."""
-        times = {call: CallTime(count, self._seconds[call]) for call, count in self._counts.items()}
-        self._counts.clear()
-        self._seconds.clear()
-        return times
+        spent, self._spent = self._spent, {}
+        return {call: CallTime(int(count), seconds) for call, (count, seconds) in spent.items()}
 
     def fields(self, rows: Iterable[Field]) -> Values:
         """Values of those rows; mappings of one name are laid together."""
@@ -115,17 +116,20 @@ class Asker:
             self._note(call, error)
             raise
         finally:
-            self._counts[call] += 1
-            took = self.machine.clock.monotonic() - began
-            self._seconds[call] = self._seconds.get(call, 0.0) + took
+            spent = self._spent.get(call)
+            if spent is None:
+                spent = self._spent[call] = [0, 0.0]
+            spent[0] += 1
+            spent[1] += self.machine.clock.monotonic() - began
 
     def _field(self, row: Field) -> Values:
-        for call in row.calls:
+        for call in self._left.get(row, row.calls):
             try:
-                return row.values(self.supported(self.uuid, *call))
+                return row.values(self.ask(self.uuid, *call))
             except Unreadable as error:
                 if meaning(error.code) is not Meaning.ABSENT:
                     break
+                self._left[row] = tuple(one for one in self._left.get(row, row.calls) if one != call)
             except (TypeError, ValueError, KeyError, IndexError, AttributeError):
                 self._errors[call[0], "malformed"] += 1
                 break
@@ -167,7 +171,7 @@ class Asker:
 def lay(values: Values, more: Values) -> None:
     """Add values to others; mappings of one name become one mapping."""
     for name, value in more.items():
-        values[name] = {**values.get(name, {}), **value} if isinstance(value, dict) else value
+        values[name] = {**values[name], **value} if isinstance(value, dict) and name in values else value
 
 
 def _hashable(part: Any) -> Any:
