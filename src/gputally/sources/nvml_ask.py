@@ -13,6 +13,9 @@ from gputally.model import Losses, Unreadable
 from gputally.sources.nvml_codes import NOT_SUPPORTED, Meaning, meaning
 from gputally.sources.nvml_fields import FIELD_VALUES, SAMPLES, Field, FieldValue, Values
 
+SLOWLY = 30.0
+"""Seconds after which slow rows are asked again."""
+
 
 class Gone(Exception):
     """The GPU or its driver said that there is nothing more to be had; the cause is the argument."""
@@ -28,8 +31,12 @@ class Asker:
     failed: bool = False
     """Since `begin`: whether anything was answered, and whether anything failed that is supported."""
     denied: set[str] = field(default_factory=set)
+    _kept: dict[Field | FieldValue, Values] = field(default_factory=dict)
+    """What slow rows told when they were last asked."""
+    _asked_all_at: float | None = None
     _left: dict[Field, tuple[tuple[Any, ...], ...]] = field(default_factory=dict)
     """Row -> those of its calls that this GPU did not say it cannot; all of them where there is none."""
+    _absent: set[FieldValue] = field(default_factory=set)
     _unsupported: set[tuple[Any, ...]] = field(default_factory=set)
     _errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     _dropped: Counter[str] = field(default_factory=Counter)
@@ -40,12 +47,25 @@ class Asker:
     def begin(self) -> None:
         """A new reading."""
         self.answered = self.failed = False
-        self.denied.clear()
+
+    def begin_all(self) -> None:
+        """A reading of everything; after a while that includes the slow rows."""
+        now = self.machine.clock.monotonic()
+        if self._asked_all_at is None or now - self._asked_all_at >= SLOWLY:
+            self._asked_all_at = now
+            self.denied.clear()
+            self._kept.clear()
+
+    def renew(self) -> None:
+        """The GPU fell silent: what it told before is not kept."""
+        self._asked_all_at = None
 
     def forget(self) -> None:
         """What it could not is no longer true: another driver, another layout, another GPU."""
         self._unsupported.clear()
         self._left.clear()
+        self._absent.clear()
+        self._kept.clear()
 
     def check(self) -> None:
         """Raise Gone unless something was answered since `begin`."""
@@ -79,17 +99,19 @@ class Asker:
     def field_values(self, rows: Iterable[FieldValue]) -> Values:
         """Values of those numbered fields, all in one call; a row that has none may have another call."""
         values: Values = {}
-        wanted = [row for row in rows if (self.uuid, FIELD_VALUES, row.id) not in self._unsupported]
-        answers = self._field_answers(wanted)
+        answers = self._field_answers([r for r in rows if r not in self._kept and r not in self._absent])
         for row in rows:
+            if row in self._kept:
+                lay(values, self._kept[row])
+                continue
             raw = answers.get(str(row.id))
             if raw is not None and not isinstance(raw, dict):
                 self.answered = True
-                lay(values, row.values(raw))
+                lay(values, self._keep(row, row.values(raw)))
                 continue
             if isinstance(raw, dict):
                 self._note_field(row, raw.get("error"))
-            if row.instead is not None and (self.uuid, FIELD_VALUES, row.id) in self._unsupported:
+            if row.instead is not None and row in self._absent:
                 lay(values, self._field(row.instead))
         return values
 
@@ -123,9 +145,11 @@ class Asker:
             spent[1] += self.machine.clock.monotonic() - began
 
     def _field(self, row: Field) -> Values:
+        if row in self._kept:
+            return self._kept[row]
         for call in self._left.get(row, row.calls):
             try:
-                return row.values(self.ask(self.uuid, *call))
+                return self._keep(row, row.values(self.ask(self.uuid, *call)))
             except Unreadable as error:
                 if meaning(error.code) is not Meaning.ABSENT:
                     break
@@ -135,6 +159,11 @@ class Asker:
                 break
         return {}
 
+    def _keep(self, row: Field | FieldValue, values: Values) -> Values:
+        if row.slow:
+            self._kept[row] = values
+        return values
+
     def _field_answers(self, rows: list[FieldValue]) -> dict[str, Any]:
         if not rows:
             return {}
@@ -142,13 +171,13 @@ class Asker:
             answers = self.supported(self.uuid, FIELD_VALUES, [[row.id, row.scope] for row in rows])
         except Unreadable as error:
             if meaning(error.code) is Meaning.ABSENT:
-                self._unsupported.update((self.uuid, FIELD_VALUES, row.id) for row in rows)
+                self._absent.update(rows)
             return {}
         return answers if isinstance(answers, dict) else {}
 
     def _note_field(self, row: FieldValue, code: int | None) -> None:
         if meaning(code) is Meaning.ABSENT:
-            self._unsupported.add((self.uuid, FIELD_VALUES, row.id))
+            self._absent.add(row)
         elif meaning(code) is Meaning.DENIED:
             self.denied.add(f"{FIELD_VALUES} {row.id}")
         elif meaning(code) is not Meaning.EMPTY:

@@ -63,6 +63,7 @@ class Gpu:
             self._register(events if read else NEVER)
         except Gone as gone:
             self._processes.pause()
+            self.ask.renew()
             self._registered = NEVER
             raise gone.args[0] from None
         return Answers(self.ask.uuid, pace, values, self._clock.monotonic() - began)
@@ -86,6 +87,7 @@ class Gpu:
         values["read_at"] = self._clock.monotonic()
         values |= self._processes.activity()
         if pace is Pace.INTERVAL:
+            self.ask.begin_all()
             self._everything(values)
         if pace is Pace.INTERVAL or self._processes.strangers(values["activities"]):
             values |= self._processes.holders(
