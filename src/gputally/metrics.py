@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from gputally.tally import Tally
@@ -47,7 +48,7 @@ class Metric:
     absent: str = ""
     """What it means that there is no sample."""
 
-    @property
+    @cached_property
     def labels(self) -> tuple[str, ...]:
         """All label names, in the order they are written."""
         return self.scope.labels + self.by
