@@ -11,6 +11,7 @@ from gputally.counted import CallTime, Counters
 from gputally.lanes import Lane
 from gputally.machine import Machine
 from gputally.model import Device, DeviceInfo, Losses, Pace, Reading, State, Unreadable
+from gputally.sources.nvml_ask import NO_LOSSES
 from gputally.sources.nvml_codes import Meaning, meaning, state_of
 from gputally.sources.nvml_driver import Driver
 from gputally.sources.nvml_events import Events
@@ -73,7 +74,8 @@ class NvmlSource:
         self._layouts: dict[str, tuple[str, ...] | None] = {}
         self._changes: dict[str, int] = {}
         """GPU -> times that it came back, or that its MIG layout changed."""
-        self._calls: dict[str, CallTime] = {}
+        self._calls: dict[str, list[float]] = {}
+        """Call -> how often so far, and how long together."""
 
     async def read(self, pace: Pace) -> Reading:
         """Every GPU as it is now; one that is late is taken up when its answer comes."""
@@ -97,8 +99,8 @@ class NvmlSource:
         return Reading(
             devices=self._devices(shown),
             stuck={lane.name: int(lane.stuck) for lane in (self.driver.lane, *self._lanes())},
-            losses=Losses.sum(losses),
-            calls=dict(sorted(self._calls.items())) if pace is Pace.INTERVAL else {},
+            losses=Losses.sum(one for one in losses if one is not NO_LOSSES),
+            calls=self._call_times() if pace is Pace.INTERVAL else {},
         )
 
     def doomed(self) -> str | None:
@@ -117,6 +119,9 @@ class NvmlSource:
     async def close(self) -> None:
         """Shut the library down, unless a call that never returns holds it."""
         await self.driver.close(self._lanes())
+
+    def _call_times(self) -> dict[str, CallTime]:
+        return {call: CallTime(int(count), seconds) for call, (count, seconds) in sorted(self._calls.items())}
 
     def _lanes(self) -> list[Lane]:
         return [self._events.lane, *(seat.lane for seat in self._seats.values())]
@@ -181,7 +186,7 @@ class NvmlSource:
     def _take(self, seat: Seat, now: float) -> Losses:
         """Fold the answers of a reading that is done into what is known of its GPU."""
         if seat.reading is None or not seat.reading.done():
-            return Losses()
+            return NO_LOSSES
         reading, seat.reading = seat.reading, None
         try:
             answers = reading.result()
@@ -195,10 +200,11 @@ class NvmlSource:
             if set(seat.device.denied) - set(denied):
                 log.warning(DENIED, seat.device.index, seat.device.uuid, ", ".join(seat.device.denied))
         if seat.lane.busy:
-            return Losses()
-        for call, time in seat.gpu.ask.times().items():
-            before = self._calls.get(call, CallTime())
-            self._calls[call] = CallTime(before.count + time.count, before.seconds + time.seconds)
+            return NO_LOSSES
+        for call, (count, seconds) in seat.gpu.ask.times().items():
+            spent = self._calls.setdefault(call, [0, 0.0])
+            spent[0] += count
+            spent[1] += seconds
         return seat.gpu.ask.losses()
 
     def _device(self, seat: Seat, answers: Answers) -> Device:

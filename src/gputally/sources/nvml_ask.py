@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gputally.counted import CallTime
 from gputally.machine import Machine
 from gputally.model import Losses, Unreadable
 from gputally.sources.nvml_codes import NOT_SUPPORTED, Meaning, meaning
 from gputally.sources.nvml_fields import FIELD_VALUES, SAMPLES, Field, FieldValue, Values
 
+NO_LOSSES = Losses()
 SLOWLY = 30.0
 """Seconds after which slow rows are asked again."""
 
@@ -79,15 +79,17 @@ class Asker:
 
     def losses(self) -> Losses:
         """What went wrong since this was last asked; for whoever holds the GPU while its lane rests."""
+        if not self._dropped and not self._errors:
+            return NO_LOSSES
         losses = Losses(samples=dict(self._dropped), nvml_errors=dict(self._errors))
         self._dropped.clear()
         self._errors.clear()
         return losses
 
-    def times(self) -> dict[str, CallTime]:
-        """What calls took since this was last asked."""
+    def times(self) -> dict[str, list[float]]:
+        """Call -> how often since this was last asked, and how long together."""
         spent, self._spent = self._spent, {}
-        return {call: CallTime(int(count), seconds) for call, (count, seconds) in spent.items()}
+        return spent
 
     def fields(self, rows: Iterable[Field]) -> Values:
         """Values of those rows; mappings of one name are laid together."""
