@@ -6,9 +6,10 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import partial
 
 from gputally.counted import CallTime, Counters
-from gputally.lanes import Lane
+from gputally.lanes import Lane, Turns
 from gputally.machine import Machine
 from gputally.model import Device, DeviceInfo, Losses, Pace, Reading, State, Unreadable
 from gputally.sources.nvml_ask import NO_LOSSES
@@ -83,13 +84,13 @@ class NvmlSource:
         self._gone = frozenset(self._missing)
         await self.driver.resting(now, self._lanes())
         await self._enumerate(now)
+        turns = Turns()
         for seat in self._seats.values():
-            self._ask(seat, pace, now)
-            if seat.reading is not None:
-                # One after the other: threads that want the interpreter all at once cost twice the time.
-                await asyncio.wait((seat.reading,), timeout=TURN)
+            self._ask(seat, pace, now, turns)
+        await turns.all(TURN)
         waits = self._events.ask() if pace is Pace.INTERVAL else None
-        pending = [task for task in (waits, *(seat.reading for seat in self._seats.values())) if task]
+        asked = (waits, *(seat.reading for seat in self._seats.values()))
+        pending = [answer for answer in asked if answer is not None and not answer.done()]
         if pending:
             await asyncio.wait(pending, timeout=self._patience)
         losses = [self._take(seat, now) for seat in self._seats.values()]
@@ -167,7 +168,7 @@ class NvmlSource:
             if seat.device.uuid:
                 self._missing[seat.device.uuid] = bare(seat.device, State.LOST)
 
-    def _ask(self, seat: Seat, pace: Pace, now: float) -> None:
+    def _ask(self, seat: Seat, pace: Pace, now: float, turns: Turns) -> None:
         if seat.reading is not None or seat.lane.busy or now < seat.not_before:
             return
         gpu, hung = seat.gpu, {s.device.uuid for s in self._seats.values() if s.lane.stuck}
@@ -180,8 +181,8 @@ class NvmlSource:
             return uuid not in hung and self._choice.wanted(gpu.index, uuid)
 
         events = self._events.set
-        call = seat.lane.ask(lambda: gpu.read(pace, identify, wanted, events), self._deadline)
-        seat.reading = asyncio.ensure_future(call)
+        call = partial(gpu.read, pace, identify, wanted, events)
+        seat.reading = turns.add(seat.lane, call, self._deadline)
 
     def _take(self, seat: Seat, now: float) -> Losses:
         """Fold the answers of a reading that is done into what is known of its GPU."""
