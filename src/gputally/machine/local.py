@@ -101,8 +101,9 @@ def own_usage() -> SelfUsage:
         return SelfUsage(
             cpu_seconds=used.ru_utime + used.ru_stime,
             resident_bytes=resident,
-            open_fds=len(os.listdir("/proc/self/fd")) - 1,  # listing them opens one
-            threads=len(os.listdir("/proc/self/task")),
+            # Kernels before 6.2 do not tell how many there are; listing them opens one.
+            open_fds=os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1,
+            threads=os.stat("/proc/self/task").st_nlink - 2,
         )
     except OSError:
         return SelfUsage(cpu_seconds=used.ru_utime + used.ru_stime)
