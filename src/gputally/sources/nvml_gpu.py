@@ -83,11 +83,12 @@ class Gpu:
 
     def _values(self, pace: Pace) -> Values:
         self.ask.begin()
+        if pace is Pace.INTERVAL:
+            self.ask.begin_all()
         values: Values = {"energy_uj": None} | self.ask.fields((ENERGY,))
         values["read_at"] = self._clock.monotonic()
         values |= self._processes.activity()
         if pace is Pace.INTERVAL:
-            self.ask.begin_all()
             self._everything(values)
         if pace is Pace.INTERVAL or self._processes.strangers(values["activities"]):
             values |= self._processes.holders(
