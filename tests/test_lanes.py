@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 
 import pytest
 
-from gputally.lanes import Lane
+from gputally.lanes import Lane, Turns
 from gputally.model import Unreadable
 
 
@@ -76,5 +77,35 @@ def test_an_ended_lane_leaves_no_thread() -> None:
         lane.end()
         while any(thread.name == "lane short" for thread in threading.enumerate()):
             await asyncio.sleep(0.01)
+
+    asyncio.run(ask())
+
+
+def test_calls_are_made_in_turn_and_one_that_hangs_holds_nobody_for_long() -> None:
+    async def ask() -> None:
+        gate, turns = threading.Event(), Turns()
+        order: list[str] = []
+        first = turns.add(Lane("a"), lambda: order.append("a"), 60.0)
+        stuck = turns.add(Lane("b"), gate.wait, 60.0)
+        others = [turns.add(Lane(name), partial(order.append, name), 60.0) for name in "cde"]
+        await turns.all(0.05)
+        await asyncio.wait([first, *others], timeout=30.0)
+        assert order == ["a", "c", "d", "e"]
+        assert not stuck.done()
+        gate.set()
+        assert await stuck
+
+    asyncio.run(ask())
+
+
+def test_what_returned_before_a_call_that_hangs_is_told() -> None:
+    async def ask() -> None:
+        gate, turns = threading.Event(), Turns()
+        first = turns.add(Lane("a"), lambda: 1, 60.0)
+        stuck = turns.add(Lane("b"), gate.wait, 60.0)
+        await turns.all(0.05)
+        assert await asyncio.wait_for(first, 30.0) == 1
+        gate.set()
+        assert await stuck
 
     asyncio.run(ask())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from gputally.tally import Tally
@@ -47,7 +48,7 @@ class Metric:
     absent: str = ""
     """What it means that there is no sample."""
 
-    @property
+    @cached_property
     def labels(self) -> tuple[str, ...]:
         """All label names, in the order they are written."""
         return self.scope.labels + self.by
@@ -75,7 +76,7 @@ def families(metrics: Iterable[Metric], tally: Tally) -> list[Family]:
         value = metric.value
         values = [value(thing) for thing in things]
         family = _spread(metric, identities, values) if metric.by else Family(metric, identities, values)
-        if any(value is not None for value in family.values):
+        if family.values.count(None) < len(family.values):
             found.append(family)
     return found
 
@@ -84,9 +85,10 @@ def _spread(
     metric: Metric, identities: Sequence[Identity], values: Iterable[Mapping[Any, Any] | None]
 ) -> Family:
     """A sample for each set of further labels; one further label may be given bare."""
-    parts = [
-        (identity + (extra if isinstance(extra, tuple) else (extra,)), number)
-        for identity, told in zip(identities, values, strict=True)
-        for extra, number in (told or {}).items()
-    ]
-    return Family(metric, [identity for identity, _ in parts], [number for _, number in parts])
+    every: list[Identity] = []
+    numbers: list[Value | None] = []
+    for identity, told in zip(identities, values, strict=True):
+        if told:
+            every += [identity + (extra if isinstance(extra, tuple) else (extra,)) for extra in told]
+            numbers += told.values()
+    return Family(metric, every, numbers)

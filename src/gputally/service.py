@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -73,6 +74,7 @@ async def serve(config: Config) -> bool:
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _yield_or_resume(nvml, config.nvml_yield))
     await collector.start()
     watching = asyncio.ensure_future(_end_when_doomed(nvml, stop))
+    gc.freeze()  # what is loaded by now stays: the collector need not walk through it again and again
     await loop.run(
         machine.clock,
         collector,

@@ -115,8 +115,17 @@ def test_headers_of_both_formats() -> None:
     assert b"# EOF" not in text.plain
 
 
-def test_heads_that_are_no_longer_used_are_forgotten() -> None:
-    writer = TextWriter()
+def test_what_is_no_longer_written_is_forgotten() -> None:
+    writer, row = TextWriter(), metric("x", GAUGE)
     for number_ in range(100):
-        writer.write([family(metric("x", GAUGE), [((str(number_), ""), 1)])])
-    assert len(writer._known) == 1
+        writer.write([family(row, [((str(number_), ""), 1)])])
+    assert [len(page.heads.written) for page in writer._pages.values()] == [1]
+    writer.write([])
+    assert not writer._pages
+
+
+def test_a_family_is_written_anew_when_its_numbers_or_its_labels_changed() -> None:
+    writer, row = TextWriter(), metric("x", GAUGE)
+    for samples in ([(("a", ""), 1), (("b", ""), 2)], [(("a", ""), 1), (("b", ""), 3)], [(("b", ""), 3)]):
+        for _ in range(2):
+            assert writer.write([family(row, samples)]) == write(family(row, samples))

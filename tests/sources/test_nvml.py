@@ -214,3 +214,33 @@ def test_F45_a_clock_that_is_set_hides_nobody_for_long() -> None:
         (True, False),
         (False, True),
     ]
+
+
+LIMIT = "nvmlDeviceGetEnforcedPowerLimit"
+
+
+def test_what_hardly_changes_is_kept_for_30_seconds_and_then_asked_again() -> None:
+    machine = Scripted({GPU: ALIVE | {LIMIT: 400_000}})
+    readings = play(machine, lambda: machine.gpus[GPU].update({LIMIT: 300_000}), *[nothing] * 5)
+    assert [d.power_limit_watts for d in devices(readings)] == [400.0] * 6 + [300.0]
+    assert machine.asked[LIMIT] == 2
+
+
+def test_what_hardly_changes_is_asked_again_at_once_when_it_failed_or_the_gpu_fell_silent() -> None:
+    machine = Scripted({GPU: ALIVE | {LIMIT: -999}})
+    readings = play(machine, lambda: machine.gpus[GPU].update({LIMIT: 400_000}))
+    assert [d.power_limit_watts for d in devices(readings)] == [None, 400.0]
+    machine = Scripted({GPU: ALIVE | {LIMIT: 400_000}})
+    gpu = machine.gpus[GPU]
+    ill, well = {"nvmlDeviceGetPowerUsage": -15}, ALIVE | {LIMIT: 300_000}
+    readings = play(machine, lambda: gpu.update(ill), lambda: gpu.update(well), *[nothing] * 6)
+    told = [d.power_limit_watts for d in devices(readings)]
+    assert told[:2] == [400.0, None]
+    assert told[-1] == 300.0
+    assert 400.0 not in told[2:]
+
+
+def test_a_call_that_is_denied_every_time_is_told_every_time() -> None:
+    machine = Scripted({GPU: ALIVE | {"nvmlDeviceGetTotalEnergyConsumption": -4}})
+    told = {d.denied for d in devices(play(machine, *[nothing] * 7))}
+    assert told == {("nvmlDeviceGetTotalEnergyConsumption",)}

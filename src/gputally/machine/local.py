@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from functools import cached_property
 from typing import Any
 
-from gputally.machine import OPEN, Access, Gpu, files, web
+from gputally.machine import OPEN, Access, files, web
 from gputally.machine.clocks import RealClock
 from gputally.machine.nvml import LocalNvml
 from gputally.machine.processes import LocalProcesses, exists, read_file
@@ -27,15 +27,11 @@ class LocalMachine:
         self, nvml_library: str | None = None, proc_root: str = "/proc", dcgm_library: str | None = None
     ) -> None:
         self.clock = RealClock()
-        self._nvml = LocalNvml(nvml_library)
+        self.nvml: Callable[..., Any] = LocalNvml(nvml_library)
         self._smi = LocalSmi()
         self._dcgm_library = dcgm_library
         self._proc_root = proc_root
         self._processes = LocalProcesses(proc_root)
-
-    def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
-        """Ask the library."""
-        return self._nvml(gpu, call, *args)
 
     def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
         """Run nvidia-smi."""
@@ -130,8 +126,9 @@ def own_usage() -> SelfUsage:
         return SelfUsage(
             cpu_seconds=used.ru_utime + used.ru_stime,
             resident_bytes=resident,
-            open_fds=len(os.listdir("/proc/self/fd")) - 1,  # listing them opens one
-            threads=len(os.listdir("/proc/self/task")),
+            # Kernels before 6.2 do not tell how many there are; listing them opens one.
+            open_fds=os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1,
+            threads=os.stat("/proc/self/task").st_nlink - 2,
         )
     except OSError:
         return SelfUsage(cpu_seconds=used.ru_utime + used.ru_stime)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pynvml
@@ -33,6 +34,8 @@ class LocalNvml:
     def __init__(self, library: str | None = None) -> None:
         self._library = library
         self._handles: dict[str, Any] = {}
+        self._ready: dict[str, dict[str, Callable[..., Any]]] = {}
+        """Calls that were made before, on the handle that they were made on."""
         self._tables = Tables()
         self._meters = Meters()
         self._events = EventSet()
@@ -62,17 +65,26 @@ class LocalNvml:
         try:
             if isinstance(gpu, int):
                 return self._identify(gpu)
-            if gpu is None:
-                return _plain((self._of_system.get(call) or _bound(call))(*args))
-            if call in self._of_uuid:
-                return self._of_uuid[call](gpu, self._handle(gpu), *args)
-            if call in self._of_handle:
-                return _plain(self._of_handle[call](self._handle(gpu), *args))
-            return _plain(_bound(call)(self._handle(gpu), *args))
+            ready = self._ready.get(gpu) if gpu is not None else None
+            ask = ready.get(call) if ready is not None else None
+            answer = (ask or self._prepare(gpu, call))(*args)
+            return answer if type(answer) is int else _plain(answer)
         except pynvml.NVMLError as error:
             raise Unreadable(f"{call}: {error}", error.value) from None
         except pynvml.NVMLLibraryMismatchError as error:
             raise Unreadable(f"{call}: {error}", FUNCTION_NOT_FOUND) from None
+
+    def _prepare(self, gpu: str | None, call: str) -> Callable[..., Any]:
+        """The function behind a call, with its GPU; looked up once, since each is called very often."""
+        if gpu is None:
+            return self._of_system.get(call) or _bound(call)
+        handle = self._handle(gpu)
+        if call in self._of_uuid:
+            ask = partial(self._of_uuid[call], gpu, handle)
+        else:
+            ask = partial(self._of_handle.get(call) or _bound(call), handle)
+        self._ready.setdefault(gpu, {})[call] = ask
+        return ask
 
     def _init(self) -> None:
         _load(self._library)
@@ -83,6 +95,7 @@ class LocalNvml:
         self._events.free()
         self._meters.free()
         self._handles.clear()
+        self._ready.clear()
         pynvml.nvmlShutdown()
 
     def _identify(self, index: int) -> str:
@@ -96,6 +109,7 @@ class LocalNvml:
         """The uuid behind a handle; what was kept under it may be of a time before a reset."""
         uuid = str(_plain(pynvml.nvmlDeviceGetUUID(handle)))
         self._handles[uuid] = handle
+        self._ready.pop(uuid, None)
         return uuid
 
     def _handle(self, uuid: str) -> Any:
@@ -136,6 +150,8 @@ def _memory_v2(handle: Any) -> Any:
 
 def _plain(answer: Any) -> Any:
     """The answer as numbers, text, lists and dicts."""
+    if answer is None or isinstance(answer, int | float | str | dict):
+        return answer
     if isinstance(answer, bytes):
         return answer.decode("utf-8", "replace")
     if isinstance(answer, ctypes.Structure):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,47 +30,96 @@ class Text:
     """Samples that had the labels of another one in their family."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """Label sets as they are written."""
+
+    identities: Sequence[Identity]
+    written: list[str]
+    distinct: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """One family as it was last written."""
+
+    metric: Metric
+    headers: tuple[bytes, bytes]
+    """Plain and OpenMetrics."""
+    twofold: bool
+    """A family of its name without _total stands beside it."""
+    heads: _Heads
+    values: Sequence[Value | None]
+    body: bytes
+    samples: int
+    collisions: int
+
+
 class TextWriter:
-    """Writes families; remembers label sets as they are written, since they seldom change."""
+    """Writes families; what is as it was the time before is not written again."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[tuple[str, ...], Identity], str] = {}
-        self._used: dict[tuple[tuple[str, ...], Identity], str] = {}
+        self._pages: dict[str, _Page] = {}
 
     def write(self, families: Iterable[Family]) -> Text:
-        """Render; label sets that are no longer used are forgotten."""
-        self._used = {}
-        shared: dict[tuple[int, tuple[str, ...]], tuple[list[str], bool]] = {}
-        plain: list[str] = []
-        open_metrics: list[str] = []
-        count = collisions = 0
+        """Render; what was not in the families is forgotten."""
         families = list(families)
         names = {family.metric.name for family in families}
+        shared: dict[tuple[int, tuple[str, ...]], _Heads] = {}
+        pages: list[_Page] = []
         for family in families:
+            before = self._pages.get(family.metric.name)
+            if before is not None and before.metric is not family.metric:
+                before = None
             key = (id(family.identities), family.metric.labels)
-            if key not in shared:
-                written = [self._labels(family.metric.labels, identity) for identity in family.identities]
-                shared[key] = (written, len(set(written)) == len(written))
-            labels, distinct = shared[key]
-            samples = [pair for pair in zip(labels, family.values, strict=True) if pair[1] is not None]
-            lines = samples if distinct else _merged(family.metric, samples)
-            count += len(lines)
-            collisions += len(samples) - len(lines)
-            name = family.metric.name
-            body = "".join([f"{name}{head} {_WRITERS[type(value)](value)}\n" for head, value in lines])
-            plain += (_plain_header(family.metric), body)
-            open_metrics += (_openmetrics_header(family.metric, names), body)
-        self._known = self._used
-        return Text("".join(plain).encode(), ("".join(open_metrics) + "# EOF\n").encode(), count, collisions)
+            heads = shared.get(key)
+            if heads is None:
+                heads = shared[key] = _heads(family, before)
+            pages.append(_page(family, heads, before, names))
+        self._pages = {page.metric.name: page for page in pages}
+        return Text(
+            b"".join([part for page in pages for part in (page.headers[0], page.body)]),
+            b"".join([part for page in pages for part in (page.headers[1], page.body)]) + b"# EOF\n",
+            sum(page.samples for page in pages),
+            sum(page.collisions for page in pages),
+        )
 
-    def _labels(self, names: tuple[str, ...], identity: Identity) -> str:
-        key = (names, identity)
-        text = self._used.get(key) or self._known.get(key)
-        if text is None:
-            pairs = [f'{name}="{escape(value)}"' for name, value in zip(names, identity, strict=True)]
-            text = "{" + ",".join(pairs) + "}" if pairs else ""
-        self._used[key] = text
-        return text
+
+def _heads(family: Family, before: _Page | None) -> _Heads:
+    if before is not None and before.heads.identities == family.identities:
+        return before.heads
+    known = {} if before is None else dict(zip(before.heads.identities, before.heads.written, strict=True))
+    names = family.metric.labels
+    written = [known.get(identity) or _labels(names, identity) for identity in family.identities]
+    return _Heads(family.identities, written, len(set(written)) == len(written))
+
+
+def _labels(names: tuple[str, ...], identity: Identity) -> str:
+    pairs = [f'{name}="{escape(value)}"' for name, value in zip(names, identity, strict=True)]
+    return "{" + ",".join(pairs) + "}" if pairs else ""
+
+
+def _page(family: Family, heads: _Heads, before: _Page | None, names: Collection[str]) -> _Page:
+    metric, name = family.metric, family.metric.name
+    twofold = name.endswith("_total") and name.removesuffix("_total") in names
+    if before is not None and before.twofold != twofold:
+        before = None
+    # A metric's numbers are all of one type, so equal ones are written alike.
+    if before is not None and before.heads is heads and before.values == family.values:
+        return before
+    samples = [pair for pair in zip(heads.written, family.values, strict=True) if pair[1] is not None]
+    lines = samples if heads.distinct else _merged(metric, samples)
+    body = "".join([f"{name}{head} {_WRITERS[type(value)](value)}\n" for head, value in lines])
+    return _Page(
+        metric,
+        _headers(metric, twofold) if before is None else before.headers,
+        twofold,
+        heads,
+        family.values,
+        body.encode(),
+        len(lines),
+        len(samples) - len(lines),
+    )
 
 
 def _merged(metric: Metric, samples: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
@@ -121,14 +170,18 @@ def escape(value: str) -> str:
     return clean(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
+def _headers(metric: Metric, twofold: bool) -> tuple[bytes, bytes]:
+    return _plain_header(metric).encode(), _openmetrics_header(metric, twofold).encode()
+
+
 def _plain_header(metric: Metric) -> str:
     kind = "gauge" if metric.type == INFO else metric.type
     return f"# HELP {metric.name} {_help(metric)}\n# TYPE {metric.name} {kind}\n"
 
 
-def _openmetrics_header(metric: Metric, others: Collection[str]) -> str:
+def _openmetrics_header(metric: Metric, twofold: bool) -> str:
     name, kind = metric.name, metric.type
-    if kind == COUNTER and (not name.endswith("_total") or name.removesuffix("_total") in others):
+    if kind == COUNTER and (twofold or not name.endswith("_total")):
         kind = "unknown"  # a counter without _total, as some dialects have it, is no OpenMetrics counter
     name = name.removesuffix("_total") if kind == COUNTER else name
     name = name.removesuffix("_info") if kind == INFO else name

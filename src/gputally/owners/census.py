@@ -49,6 +49,9 @@ class Census:
         self._living: dict[int, _Entry] = {}
         self._departed: dict[int, _Entry] = {}
         self._missing: set[int] = set()
+        self._named: set[int] = set()
+        self._roll: Roll | None = None
+        """The newest, as long as it stays true if the GPUs name the same processes."""
 
     def take(self, devices: Sequence[Device], now: float, pace: Pace) -> Roll:
         """Everyone whom a GPU names now, and for a while those who just went."""
@@ -57,6 +60,8 @@ class Census:
         named = pids(devices)
         if pace is Pace.INTERVAL:
             self._look_again(now)
+        if self._roll is not None and named == self._named:
+            return self._roll
         for pid in sorted(named - self._living.keys()):
             self._meet(pid, now)
         self._settle(now)
@@ -65,13 +70,16 @@ class Census:
         missing = named - found.keys()
         lost = {pid for pid in missing & self._missing if not self._machine.exists(pid)}
         self._missing = missing
-        return Roll(
+        roll = Roll(
             {pid: entry.process for pid, entry in found.items()},
             # Also of those whom no GPU names any more: what they used may still wait for their name.
             {entry.process.key: entry.owner for entry in self._everyone()},
             self._results(found, missing),
             lost=bool(lost),
         )
+        waiting = any(entry.owner is PENDING or entry.owner is UNNAMED for entry in self._living.values())
+        self._named, self._roll = named, None if missing or waiting or self._departed else roll
+        return roll
 
     def _everyone(self) -> list[_Entry]:
         return [*self._departed.values(), *self._living.values()]
@@ -89,7 +97,7 @@ class Census:
         """Read again those not read for a minute: a process can be moved to another cgroup."""
         for pid in [p for p, entry in self._living.items() if now - entry.read_at >= MOVED_WITHIN]:
             entry, process = self._living[pid], self._machine.process(pid)
-            entry.read_at = now
+            entry.read_at, self._roll = now, None
             if process is None:
                 continue  # it is ending: the watch will tell, and until then it is who it was
             if process.key != entry.process.key:
@@ -110,7 +118,7 @@ class Census:
     def _depart(self, key: ProcessKey, now: float) -> None:
         entry = self._living.get(key.pid)
         if entry is not None and entry.process.key == key:
-            entry.ended_at = now
+            entry.ended_at, self._roll = now, None
             self._departed[key.pid] = self._living.pop(key.pid)
 
     def _forget(self, now: float) -> None:

@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import partial
 
 from gputally.counted import CallTime, Counters
-from gputally.lanes import Lane
+from gputally.lanes import Lane, Turns
 from gputally.machine import Machine
 from gputally.model import Device, DeviceInfo, Losses, Pace, Reading, State, Unreadable
+from gputally.sources.nvml_ask import NO_LOSSES
 from gputally.sources.nvml_codes import Meaning, meaning, state_of
 from gputally.sources.nvml_driver import Driver
 from gputally.sources.nvml_events import Events
@@ -73,7 +75,8 @@ class NvmlSource:
         self._layouts: dict[str, tuple[str, ...] | None] = {}
         self._changes: dict[str, int] = {}
         """GPU -> times that it came back, or that its MIG layout changed."""
-        self._calls: dict[str, CallTime] = {}
+        self._calls: dict[str, list[float]] = {}
+        """Call -> how often so far, and how long together."""
 
     async def read(self, pace: Pace) -> Reading:
         """Every GPU as it is now; one that is late is taken up when its answer comes."""
@@ -81,13 +84,13 @@ class NvmlSource:
         self._gone = frozenset(self._missing)
         await self.driver.resting(now, self._lanes())
         await self._enumerate(now)
+        turns = Turns()
         for seat in self._seats.values():
-            self._ask(seat, pace, now)
-            if seat.reading is not None:
-                # One after the other: threads that want the interpreter all at once cost twice the time.
-                await asyncio.wait((seat.reading,), timeout=TURN)
+            self._ask(seat, pace, now, turns)
+        await turns.all(TURN)
         waits = self._events.ask() if pace is Pace.INTERVAL else None
-        pending = [task for task in (waits, *(seat.reading for seat in self._seats.values())) if task]
+        asked = (waits, *(seat.reading for seat in self._seats.values()))
+        pending = [answer for answer in asked if answer is not None and not answer.done()]
         if pending:
             await asyncio.wait(pending, timeout=self._patience)
         losses = [self._take(seat, now) for seat in self._seats.values()]
@@ -97,8 +100,8 @@ class NvmlSource:
         return Reading(
             devices=self._devices(shown),
             stuck={lane.name: int(lane.stuck) for lane in (self.driver.lane, *self._lanes())},
-            losses=Losses.sum(losses),
-            calls=dict(sorted(self._calls.items())) if pace is Pace.INTERVAL else {},
+            losses=Losses.sum(one for one in losses if one is not NO_LOSSES),
+            calls=self._call_times() if pace is Pace.INTERVAL else {},
         )
 
     @property
@@ -122,6 +125,9 @@ class NvmlSource:
     async def close(self) -> None:
         """Shut the library down, unless a call that never returns holds it."""
         await self.driver.close(self._lanes())
+
+    def _call_times(self) -> dict[str, CallTime]:
+        return {call: CallTime(int(count), seconds) for call, (count, seconds) in sorted(self._calls.items())}
 
     def _lanes(self) -> list[Lane]:
         return [self._events.lane, *(seat.lane for seat in self._seats.values())]
@@ -167,7 +173,7 @@ class NvmlSource:
             if seat.device.uuid:
                 self._missing[seat.device.uuid] = bare(seat.device, State.LOST)
 
-    def _ask(self, seat: Seat, pace: Pace, now: float) -> None:
+    def _ask(self, seat: Seat, pace: Pace, now: float, turns: Turns) -> None:
         if seat.reading is not None or seat.lane.busy or now < seat.not_before:
             return
         gpu, hung = seat.gpu, {s.device.uuid for s in self._seats.values() if s.lane.stuck}
@@ -180,13 +186,13 @@ class NvmlSource:
             return uuid not in hung and self._choice.wanted(gpu.index, uuid)
 
         events = self._events.set
-        call = seat.lane.ask(lambda: gpu.read(pace, identify, wanted, events), self._deadline)
-        seat.reading = asyncio.ensure_future(call)
+        call = partial(gpu.read, pace, identify, wanted, events)
+        seat.reading = turns.add(seat.lane, call, self._deadline)
 
     def _take(self, seat: Seat, now: float) -> Losses:
         """Fold the answers of a reading that is done into what is known of its GPU."""
         if seat.reading is None or not seat.reading.done():
-            return Losses()
+            return NO_LOSSES
         reading, seat.reading = seat.reading, None
         try:
             answers = reading.result()
@@ -200,10 +206,11 @@ class NvmlSource:
             if set(seat.device.denied) - set(denied):
                 log.warning(DENIED, seat.device.index, seat.device.uuid, ", ".join(seat.device.denied))
         if seat.lane.busy:
-            return Losses()
-        for call, time in seat.gpu.ask.times().items():
-            before = self._calls.get(call, CallTime())
-            self._calls[call] = CallTime(before.count + time.count, before.seconds + time.seconds)
+            return NO_LOSSES
+        for call, (count, seconds) in seat.gpu.ask.times().items():
+            spent = self._calls.setdefault(call, [0, 0.0])
+            spent[0] += count
+            spent[1] += seconds
         return seat.gpu.ask.losses()
 
     def _device(self, seat: Seat, answers: Answers) -> Device:

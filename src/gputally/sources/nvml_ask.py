@@ -7,11 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gputally.counted import CallTime
 from gputally.machine import Machine
 from gputally.model import Losses, Unreadable
 from gputally.sources.nvml_codes import NOT_SUPPORTED, Meaning, meaning
 from gputally.sources.nvml_fields import FIELD_VALUES, SAMPLES, Field, FieldValue, Values
+
+NO_LOSSES = Losses()
+SLOWLY = 30.0
+"""Seconds after which slow rows are asked again."""
 
 
 class Gone(Exception):
@@ -28,21 +31,41 @@ class Asker:
     failed: bool = False
     """Since `begin`: whether anything was answered, and whether anything failed that is supported."""
     denied: set[str] = field(default_factory=set)
+    _kept: dict[Field | FieldValue, Values] = field(default_factory=dict)
+    """What slow rows told when they were last asked."""
+    _asked_all_at: float | None = None
+    _left: dict[Field, tuple[tuple[Any, ...], ...]] = field(default_factory=dict)
+    """Row -> those of its calls that this GPU did not say it cannot; all of them where there is none."""
+    _absent: set[FieldValue] = field(default_factory=set)
     _unsupported: set[tuple[Any, ...]] = field(default_factory=set)
     _errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     _dropped: Counter[str] = field(default_factory=Counter)
-    _counts: Counter[str] = field(default_factory=Counter)
-    _seconds: dict[str, float] = field(default_factory=dict)
+    _spent: dict[str, list[float]] = field(default_factory=dict)
+    """Call -> how often, and how long together."""
     _last_code: int | None = None
 
     def begin(self) -> None:
         """A new reading."""
         self.answered = self.failed = False
-        self.denied.clear()
+
+    def begin_all(self) -> None:
+        """A reading of everything; after a while that includes the slow rows."""
+        now = self.machine.clock.monotonic()
+        if self._asked_all_at is None or now - self._asked_all_at >= SLOWLY:
+            self._asked_all_at = now
+            self.denied.clear()
+            self._kept.clear()
+
+    def renew(self) -> None:
+        """The GPU fell silent: what it told before is not kept."""
+        self._asked_all_at = None
 
     def forget(self) -> None:
         """What it could not is no longer true: another driver, another layout, another GPU."""
         self._unsupported.clear()
+        self._left.clear()
+        self._absent.clear()
+        self._kept.clear()
 
     def check(self) -> None:
         """Raise Gone unless something was answered since `begin`."""
@@ -56,17 +79,17 @@ class Asker:
 
     def losses(self) -> Losses:
         """What went wrong since this was last asked; for whoever holds the GPU while its lane rests."""
+        if not self._dropped and not self._errors:
+            return NO_LOSSES
         losses = Losses(samples=dict(self._dropped), nvml_errors=dict(self._errors))
         self._dropped.clear()
         self._errors.clear()
         return losses
 
-    def times(self) -> dict[str, CallTime]:
-        """What calls took since this was last asked."""
-        times = {call: CallTime(count, self._seconds[call]) for call, count in self._counts.items()}
-        self._counts.clear()
-        self._seconds.clear()
-        return times
+    def times(self) -> dict[str, list[float]]:
+        """Call -> how often since this was last asked, and how long together."""
+        spent, self._spent = self._spent, {}
+        return spent
 
     def fields(self, rows: Iterable[Field]) -> Values:
         """Values of those rows; mappings of one name are laid together."""
@@ -78,17 +101,19 @@ class Asker:
     def field_values(self, rows: Iterable[FieldValue]) -> Values:
         """Values of those numbered fields, all in one call; a row that has none may have another call."""
         values: Values = {}
-        wanted = [row for row in rows if (self.uuid, FIELD_VALUES, row.id) not in self._unsupported]
-        answers = self._field_answers(wanted)
+        answers = self._field_answers([r for r in rows if r not in self._kept and r not in self._absent])
         for row in rows:
+            if row in self._kept:
+                lay(values, self._kept[row])
+                continue
             raw = answers.get(str(row.id))
             if raw is not None and not isinstance(raw, dict):
                 self.answered = True
-                lay(values, row.values(raw))
+                lay(values, self._keep(row, row.values(raw)))
                 continue
             if isinstance(raw, dict):
                 self._note_field(row, raw.get("error"))
-            if row.instead is not None and (self.uuid, FIELD_VALUES, row.id) in self._unsupported:
+            if row.instead is not None and row in self._absent:
                 lay(values, self._field(row.instead))
         return values
 
@@ -115,21 +140,31 @@ class Asker:
             self._note(call, error)
             raise
         finally:
-            self._counts[call] += 1
-            took = self.machine.clock.monotonic() - began
-            self._seconds[call] = self._seconds.get(call, 0.0) + took
+            spent = self._spent.get(call)
+            if spent is None:
+                spent = self._spent[call] = [0, 0.0]
+            spent[0] += 1
+            spent[1] += self.machine.clock.monotonic() - began
 
     def _field(self, row: Field) -> Values:
-        for call in row.calls:
+        if row in self._kept:
+            return self._kept[row]
+        for call in self._left.get(row, row.calls):
             try:
-                return row.values(self.supported(self.uuid, *call))
+                return self._keep(row, row.values(self.ask(self.uuid, *call)))
             except Unreadable as error:
                 if meaning(error.code) is not Meaning.ABSENT:
                     break
+                self._left[row] = tuple(one for one in self._left.get(row, row.calls) if one != call)
             except (TypeError, ValueError, KeyError, IndexError, AttributeError):
                 self._errors[call[0], "malformed"] += 1
                 break
         return {}
+
+    def _keep(self, row: Field | FieldValue, values: Values) -> Values:
+        if row.slow:
+            self._kept[row] = values
+        return values
 
     def _field_answers(self, rows: list[FieldValue]) -> dict[str, Any]:
         if not rows:
@@ -138,13 +173,13 @@ class Asker:
             answers = self.supported(self.uuid, FIELD_VALUES, [[row.id, row.scope] for row in rows])
         except Unreadable as error:
             if meaning(error.code) is Meaning.ABSENT:
-                self._unsupported.update((self.uuid, FIELD_VALUES, row.id) for row in rows)
+                self._absent.update(rows)
             return {}
         return answers if isinstance(answers, dict) else {}
 
     def _note_field(self, row: FieldValue, code: int | None) -> None:
         if meaning(code) is Meaning.ABSENT:
-            self._unsupported.add((self.uuid, FIELD_VALUES, row.id))
+            self._absent.add(row)
         elif meaning(code) is Meaning.DENIED:
             self.denied.add(f"{FIELD_VALUES} {row.id}")
         elif meaning(code) is not Meaning.EMPTY:
@@ -167,7 +202,7 @@ class Asker:
 def lay(values: Values, more: Values) -> None:
     """Add values to others; mappings of one name become one mapping."""
     for name, value in more.items():
-        values[name] = {**values.get(name, {}), **value} if isinstance(value, dict) else value
+        values[name] = {**values[name], **value} if isinstance(value, dict) and name in values else value
 
 
 def _hashable(part: Any) -> Any:

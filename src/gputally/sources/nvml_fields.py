@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Values = dict[str, Any]
@@ -41,15 +41,17 @@ MODULES = ("GH200", "GB200", "GB300", "GB10")
 _BLANKS = (2**32 - 1, 2**64 - 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Field:
     """One question to a GPU; the first of `calls` that its driver knows is the one asked."""
 
     calls: tuple[tuple[Any, ...], ...]
     values: Callable[[Any], Values]
+    slow: bool = False
+    """What it tells hardly ever changes: asked seldom, and kept meanwhile."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FieldValue:
     """One number of the batch that nvmlDeviceGetFieldValues answers; `instead` where it cannot."""
 
@@ -57,11 +59,17 @@ class FieldValue:
     values: Callable[[Any], Values]
     scope: int = 0
     instead: Field | None = None
+    slow: bool = False
 
 
 def row(values: Callable[[Any], Values], *calls: tuple[Any, ...] | str) -> Field:
     """A row of the tables below."""
     return Field(tuple((call,) if isinstance(call, str) else call for call in calls), values)
+
+
+def slow(values: Callable[[Any], Values], *calls: tuple[Any, ...] | str) -> Field:
+    """A row that is asked seldom."""
+    return replace(row(values, *calls), slow=True)
 
 
 def number(raw: Any, scale: float = 1) -> Any:
@@ -181,7 +189,7 @@ GAUGES = (
     row(_engine("jpeg"), "nvmlDeviceGetJpgUtilization"),
     row(_engine("ofa"), "nvmlDeviceGetOfaUtilization"),
     row(named("power_watts", 1e-3), "nvmlDeviceGetPowerUsage"),
-    row(named("power_limit_watts", 1e-3), "nvmlDeviceGetEnforcedPowerLimit"),
+    slow(named("power_limit_watts", 1e-3), "nvmlDeviceGetEnforcedPowerLimit"),
     row(entry("temperature_celsius", "gpu"), ("nvmlDeviceGetTemperature", 0)),
     *(
         row(entry("clock_hertz", name, 1_000_000), ("nvmlDeviceGetClockInfo", clock))
@@ -194,12 +202,12 @@ GAUGES = (
         "nvmlDeviceGetCurrentClocksThrottleReasons",
     ),
     row(lambda raw: {"fan_speed_ratio": ratio(raw)}, "nvmlDeviceGetFanSpeed"),
-    row(named("pcie_link_generation"), "nvmlDeviceGetCurrPcieLinkGeneration"),
-    row(named("pcie_link_width"), "nvmlDeviceGetCurrPcieLinkWidth"),
-    row(_mode("persistence"), "nvmlDeviceGetPersistenceMode"),
-    row(_mode("accounting"), "nvmlDeviceGetAccountingMode"),
-    row(_mode("ecc", 0), "nvmlDeviceGetEccMode"),
-    row(lambda raw: {"compute_mode": COMPUTE_MODES.get(raw)}, "nvmlDeviceGetComputeMode"),
+    slow(named("pcie_link_generation"), "nvmlDeviceGetCurrPcieLinkGeneration"),
+    slow(named("pcie_link_width"), "nvmlDeviceGetCurrPcieLinkWidth"),
+    slow(_mode("persistence"), "nvmlDeviceGetPersistenceMode"),
+    slow(_mode("accounting"), "nvmlDeviceGetAccountingMode"),
+    slow(_mode("ecc", 0), "nvmlDeviceGetEccMode"),
+    slow(lambda raw: {"compute_mode": COMPUTE_MODES.get(raw)}, "nvmlDeviceGetComputeMode"),
 )
 """Every interval, each by a call of its own; nvml_values.py has what comes in one batch."""
 

@@ -63,6 +63,7 @@ class Gpu:
             self._register(events if read else NEVER)
         except Gone as gone:
             self._processes.pause()
+            self.ask.renew()
             self._registered = NEVER
             raise gone.args[0] from None
         return Answers(self.ask.uuid, pace, values, self._clock.monotonic() - began)
@@ -82,6 +83,8 @@ class Gpu:
 
     def _values(self, pace: Pace) -> Values:
         self.ask.begin()
+        if pace is Pace.INTERVAL:
+            self.ask.begin_all()
         values: Values = {"energy_uj": None} | self.ask.fields((ENERGY,))
         values["read_at"] = self._clock.monotonic()
         values |= self._processes.activity()

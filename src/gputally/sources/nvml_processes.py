@@ -30,10 +30,13 @@ class Processes:
     _offset: float | None = None
     """Wall clock less monotonic clock: it changes when the clock is set."""
     _listed: frozenset[int] = frozenset()
+    _found: dict[tuple[int, str], int | None] | None = None
+    _holders: tuple[Holder, ...] | None = None
 
     def forget(self) -> None:
         """Another GPU, or another driver."""
         self._last_seen, self._sampled_at, self._listed = 0, None, frozenset()
+        self._found = self._holders = None
 
     def pause(self) -> None:
         """The GPU fell silent: what it did meanwhile is not told of one tick."""
@@ -41,7 +44,7 @@ class Processes:
 
     def strangers(self, activities: Sequence[Activity] | None) -> bool:
         """Whether somebody was busy who was not listed."""
-        return any(activity.pid not in self._listed for activity in activities or ())
+        return not self._listed.issuperset([activity.pid for activity in activities or ()])
 
     def activity(self) -> Values:
         """Samples since the answer before; the first, of the driver's whole past, only sets the mark."""
@@ -78,11 +81,12 @@ class Processes:
             # The parent's lists need rights that an instance's do not.
             parts = [self._of(instance.uuid, total_bytes, (instance,)) for instance in instances]
             found = _together(part for part in parts if part is not None)
-        if found is None:
-            self._listed = frozenset()
-            return {"holders": None}
-        self._listed = frozenset(pid for pid, _ in found)
-        return {"holders": tuple(Holder(pid, used, mig) for (pid, mig), used in found.items())}
+        if found != self._found:
+            self._found = found
+            self._listed = frozenset(pid for pid, _ in found or ())
+            self._holders = None if found is None else tuple(Holder(p, m, i) for (p, i), m in found.items())
+        # A tuple of its own each time, of the same holders: that is how a new list is told from an old one.
+        return {"holders": None if self._holders is None else (*self._holders,)}
 
     def _samples(self, rows: list[list[int]]) -> Iterable[Activity]:
         for pid, timestamp, sm, memory, encoder, decoder in rows:
@@ -111,7 +115,8 @@ class Processes:
             for pid, used, *place in rows:
                 # One with several contexts has its memory in each list.
                 key = (pid, alone or where.get((place[0], place[1]), ""))
-                memory[key] = max((m for m in (memory.get(key), used) if m is not None), default=None)
+                before = memory.get(key)
+                memory[key] = used if before is None else max(before, used or 0)
         return memory if known else None
 
 

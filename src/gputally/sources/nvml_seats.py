@@ -36,7 +36,7 @@ class Seat:
     lane: Lane
     gpu: Gpu
     device: Device
-    reading: asyncio.Task[Answers] | None = None
+    reading: asyncio.Future[Answers] | None = None
     identify: bool = True
     code: int | None = None
     """With what it last failed; None while it answers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gputally.sources.nvml_fields import Field, FieldValue, Values, entry, flag, number, row
+from gputally.sources.nvml_fields import Field, FieldValue, Values, entry, flag, number, slow
 
 ALL_LINKS = 2**32 - 1
 KIB = 1024
@@ -32,7 +32,7 @@ def _ecc(kind: str, scope: str) -> Callable[[Any], Values]:
 
 
 def _ecc_call(kind: str, scope: str, error: int, counter: int) -> Field:
-    return row(_ecc(kind, scope), ("nvmlDeviceGetTotalEccErrors", error, counter))
+    return slow(_ecc(kind, scope), ("nvmlDeviceGetTotalEccErrors", error, counter))
 
 
 def _held_down(reason: str) -> Callable[[Any], Values]:
@@ -40,7 +40,9 @@ def _held_down(reason: str) -> Callable[[Any], Values]:
 
 
 def _violation(reason: str, policy: int) -> Field:
-    return row(lambda raw: _held_down(reason)(raw["violationTime"]), ("nvmlDeviceGetViolationStatus", policy))
+    return slow(
+        lambda raw: _held_down(reason)(raw["violationTime"]), ("nvmlDeviceGetViolationStatus", policy)
+    )
 
 
 _THROTTLE = (
@@ -57,18 +59,24 @@ _NVLINK_ERRORS = (("crc_flit", 38), ("crc_data", 45), ("replay", 52), ("recovery
 
 FIELD_ROWS = (
     FieldValue(82, _memory_temperature),
-    FieldValue(3, _ecc("corrected", "volatile"), instead=_ecc_call("corrected", "volatile", 0, 0)),
-    FieldValue(4, _ecc("uncorrected", "volatile"), instead=_ecc_call("uncorrected", "volatile", 1, 0)),
-    FieldValue(5, _ecc("corrected", "aggregate"), instead=_ecc_call("corrected", "aggregate", 0, 1)),
-    FieldValue(6, _ecc("uncorrected", "aggregate"), instead=_ecc_call("uncorrected", "aggregate", 1, 1)),
-    FieldValue(29, entry("retired_pages", "multiple_single_bit_ecc_errors")),
-    FieldValue(30, entry("retired_pages", "double_bit_ecc_error")),
-    FieldValue(31, flag("retired_pages_pending")),
-    FieldValue(142, entry("remapped_rows", "corrected")),
-    FieldValue(143, entry("remapped_rows", "uncorrected")),
-    FieldValue(144, flag("remapped_rows_pending")),
-    FieldValue(145, flag("remapped_rows_failed")),
-    *(FieldValue(id, entry("nvlink_errors", error)) for error, id in _NVLINK_ERRORS),
+    FieldValue(3, _ecc("corrected", "volatile"), instead=_ecc_call("corrected", "volatile", 0, 0), slow=True),
+    FieldValue(
+        4, _ecc("uncorrected", "volatile"), instead=_ecc_call("uncorrected", "volatile", 1, 0), slow=True
+    ),
+    FieldValue(
+        5, _ecc("corrected", "aggregate"), instead=_ecc_call("corrected", "aggregate", 0, 1), slow=True
+    ),
+    FieldValue(
+        6, _ecc("uncorrected", "aggregate"), instead=_ecc_call("uncorrected", "aggregate", 1, 1), slow=True
+    ),
+    FieldValue(29, entry("retired_pages", "multiple_single_bit_ecc_errors"), slow=True),
+    FieldValue(30, entry("retired_pages", "double_bit_ecc_error"), slow=True),
+    FieldValue(31, flag("retired_pages_pending"), slow=True),
+    FieldValue(142, entry("remapped_rows", "corrected"), slow=True),
+    FieldValue(143, entry("remapped_rows", "uncorrected"), slow=True),
+    FieldValue(144, flag("remapped_rows_pending"), slow=True),
+    FieldValue(145, flag("remapped_rows_failed"), slow=True),
+    *(FieldValue(id, entry("nvlink_errors", error), slow=True) for error, id in _NVLINK_ERRORS),
     FieldValue(138, entry("nvlink_bytes", "transmit", KIB), scope=ALL_LINKS),
     FieldValue(139, entry("nvlink_bytes", "receive", KIB), scope=ALL_LINKS),
     *(
@@ -81,10 +89,12 @@ FIELD_ROWS = (
     FieldValue(
         94,
         lambda raw: {"pcie_replays": number(raw)},
-        instead=row(lambda raw: {"pcie_replays": number(raw)}, "nvmlDeviceGetPcieReplayCounter"),
+        instead=slow(lambda raw: {"pcie_replays": number(raw)}, "nvmlDeviceGetPcieReplayCounter"),
+        slow=True,
     ),
     FieldValue(197, entry("pcie_bytes", "transmit")),
     FieldValue(198, entry("pcie_bytes", "receive")),
-    FieldValue(230, lambda raw: {"recovery_action": RECOVERY_ACTIONS.get(raw, "unknown")}),
+    FieldValue(230, lambda raw: {"recovery_action": RECOVERY_ACTIONS.get(raw, "unknown")}, slow=True),
 )
-"""Every interval, in one call; a field that a GPU does not know is left out until the driver changes."""
+"""Every interval, in one call, but for the slow; a field that a GPU does not know is left out until the
+driver changes, and the calls that stand in for it are slow."""
