@@ -20,7 +20,7 @@ from gputally.sources.nvml import Choice, NvmlSource
 
 def patient_collector(config: Config, machine: Machine) -> Collector:
     """For commands that collect once or twice: nothing waits for them."""
-    patience = max(config.nvml_deadline, 10.0)
+    patience = max(config.nvml_deadline, 10.0) if machine.name == "local" else 60.0
     return collector(config, machine, nvml_source(config, machine, patience), patience)
 
 
@@ -36,11 +36,13 @@ def collector(config: Config, machine: Machine, nvml: NvmlSource, patience: floa
 
 def nvml_source(config: Config, machine: Machine, patience: float) -> NvmlSource:
     """NVML as the settings want it."""
+    # Answers out of a file or a model cannot hang; on a busy computer they are late, and no more.
+    deadline = config.nvml_deadline if machine.name == "local" else max(config.nvml_deadline, 60.0)
     return NvmlSource(
         machine,
         Choice(config.gpus),
         interval=config.interval,
-        deadline=config.nvml_deadline,
+        deadline=deadline,
         patience=patience,
         grace=config.nvml_grace,
         pcie_throughput=config.nvml_pcie_throughput,
