@@ -16,6 +16,7 @@ from gputally.config import SETTINGS, Config, Wrong, configure, unknown_variable
 from gputally.files import Unsafe, open_to_append
 from gputally.machine.recorded import BadRecording
 from gputally.outputs.http import BindError
+from gputally.outputs.web_config import BadWebConfig
 from gputally.setting import Setting
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         for name in unknown_variables(os.environ):
             log.warning("%s is no setting of gputally and has no effect; `gputally %s --help`", name, command)
         code = COMMANDS[command](config, options)
-    except (Wrong, BadRecording, Unsafe) as error:
+    except (Wrong, BadRecording, Unsafe, BadWebConfig) as error:
         _fail(str(error))
     except BindError as error:
         _fail(str(error), CANNOT_LISTEN)

@@ -89,6 +89,7 @@ class Config(Speaking):
     vgpu_ratio_file: str | None
     textfile_directory: str | None
     textfile_name: str
+    web_config_file: str | None
     web_listen_address: str
     web_telemetry_path: str
     log_level: str
@@ -219,6 +220,13 @@ SETTINGS = (
     *NAMING,
     *FEEDS,
     *SPEAKING,
+    Setting(
+        "web.config.file",
+        "",
+        path,
+        "PATH",
+        "TLS and users of the web server, in the file that other exporters take; empty for neither.",
+    ),
     Setting("web.listen-address", ":10400", address, "HOST:PORT", "Where to listen for scrapes."),
     Setting("web.telemetry-path", "/metrics", url_path, "PATH", "Path of the metrics."),
     Setting(

@@ -30,6 +30,9 @@ from gputally.machine.simulated import FIXED_USAGE, SimulatedMachine
 from gputally.model import Pace
 from gputally.outputs.http import HttpServer
 from gputally.outputs.site import Site
+from gputally.outputs.web_config import Certificates
+from gputally.outputs.web_config import read as read_web_config
+from gputally.outputs.web_users import guarded
 from gputally.owners.cgroup import parse
 from gputally.process_book import ProcessRules
 from gputally.sources.nvml import NvmlSource
@@ -43,6 +46,7 @@ log = logging.getLogger(__name__)
 GRACE = 2.0
 """Seconds that answers under way, and then the hardware, are given when the process ends."""
 DOOM_EVERY = 1.0
+RENEW_EVERY = 2.0
 SHOW_FROM = (1_000.0, 1_800_000_000.0)
 """Where `show` starts the clocks of the simulated machine, so that the same seed shows the same bytes."""
 
@@ -50,6 +54,8 @@ SHOW_FROM = (1_000.0, 1_800_000_000.0)
 async def serve(config: Config) -> bool:
     """Collect and answer scrapes until SIGTERM or SIGINT; False if only a restart can bring GPUs back."""
     _allow_more_descriptors()
+    web = read_web_config(config.web_config_file)
+    certificates = Certificates(web.tls) if web.tls else None
     machine = open_machine(config, live=True)
     keeper = _keeper(config, machine)
     ledger = _ledger(config, machine, scraped=True, kept=keeper.load() if keeper else None)
@@ -61,19 +67,23 @@ async def serve(config: Config) -> bool:
     outlet: loop.Outlet = site if textfile is None else textfile.behind(site)
     copy = publishing.Copy(config.metrics_file, site, outlet) if config.metrics_file else None
     outlet = copy or outlet
-    server = HttpServer(site.respond)
+    respond = guarded(site.respond, web.users, site.health_paths) if web.users else site.respond
+    server = HttpServer(respond, ssl_options=certificates.context if certificates else None)
     addresses = server.listen(config.web_listen_address)
     if textfile is not None:
         textfile.begin()
     log.info("gputally %s on the %s machine", __version__, machine.name)
     for address in addresses:
-        log.info("listening on http://%s%s", address, config.web_telemetry_path)
+        log.info(
+            "listening on %s://%s%s", "https" if certificates else "http", address, config.web_telemetry_path
+        )
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _yield_or_resume(nvml, config.nvml_yield))
     await collector.start()
     watching = asyncio.ensure_future(_end_when_doomed(nvml, stop))
+    renewing = asyncio.ensure_future(_renew(certificates, server)) if certificates else None
     gc.freeze()  # what is loaded by now stays: the collector need not walk through it again and again
     await loop.run(
         machine.clock,
@@ -85,6 +95,8 @@ async def serve(config: Config) -> bool:
         stop=stop,
     )
     watching.cancel()
+    if renewing is not None:
+        renewing.cancel()
     doom = nvml.doomed()
     if doom:
         log.error("ending so that a restart can mend it: %s", doom)
@@ -173,6 +185,14 @@ async def _end_when_doomed(nvml: NvmlSource, stop: asyncio.Event) -> None:
         await asyncio.sleep(DOOM_EVERY)
         if nvml.doomed():
             stop.set()
+
+
+async def _renew(certificates: Certificates, server: HttpServer) -> None:
+    """Serve certificates as they are on disk, also once the old one expired and nobody asks any more."""
+    while True:
+        await asyncio.sleep(RENEW_EVERY)
+        if context := certificates.renewed():
+            server.secure(context)
 
 
 def _yield_or_resume(nvml: NvmlSource, seconds: float) -> Callable[[], None]:

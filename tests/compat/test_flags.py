@@ -18,7 +18,7 @@ from gputally.model import Device, Owner
 from gputally.tally import Gpu
 
 SYSTEMS = [m.SYSTEM for m in (cmpp, dcgm_exporter, my_gpu_exporter, pod_gpu_metrics_exporter, vgpu_monitor)]
-LATER = {"dcgm", "web.config.file"}
+LATER = {"dcgm"}
 """Settings of ours that a launcher uses where they are there."""
 
 

@@ -101,6 +101,10 @@ class HttpServer:
         host, port, *_ = listener.getsockname()
         return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}",)
 
+    def secure(self, ssl_options: ssl.SSLContext) -> None:
+        """Let connections from now on have another TLS context."""
+        self._server.ssl_options = ssl_options
+
     async def stop(self, grace: float) -> None:
         """Accept no more, let answers finish for at most `grace` seconds, then close what is left."""
         self._server.stop()

@@ -105,6 +105,16 @@ class Site:
             apart.append(texts[name] if whole else self._shared[name].write(kept))
         return apart
 
+    @property
+    def health_paths(self) -> frozenset[str]:
+        """Where health is told and, whatever paths were chosen for them, no metrics are."""
+        under = f"{self._path}/"
+        return frozenset(
+            path
+            for path in (*HEALTHY, *READY)
+            if self._aliases.get(path) != "metrics" and path != self._path and not path.startswith(under)
+        )
+
     def body(self) -> bytes:
         """The newest text as `show` prints it."""
         return self._editions[self._path].text.plain
