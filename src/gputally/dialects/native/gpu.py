@@ -71,11 +71,12 @@ GPU_METRICS = (
         GPU,
         "gputally_gpu_energy_joules_total",
         COUNTER,
-        "Energy the whole GPU used since gputally first saw it, by its own counter.",
+        "Energy the whole GPU used since gputally first saw it: by its own counter, or power x time where "
+        "that is integrated.",
         lambda gpu: micro(gpu.energy_uj),
         source="nvmlDeviceGetTotalEnergyConsumption",
         since="Volta",
-        absent="the GPU has no energy counter",
+        absent="the GPU tells neither energy nor power",
     ),
     Metric(
         GPU,
