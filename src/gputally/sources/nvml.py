@@ -84,11 +84,11 @@ class NvmlSource:
         self._gone = frozenset(self._missing)
         await self.driver.resting(now, self._lanes())
         await self._enumerate(now)
-        turns = Turns()
+        turns = Turns(self._deadline)
         for seat in self._seats.values():
             self._ask(seat, pace, now, turns)
+        waits = self._events.ask(turns) if pace is Pace.INTERVAL else None
         await turns.all(TURN)
-        waits = self._events.ask() if pace is Pace.INTERVAL else None
         asked = (waits, *(seat.reading for seat in self._seats.values()))
         pending = [answer for answer in asked if answer is not None and not answer.done()]
         if pending:
@@ -187,7 +187,7 @@ class NvmlSource:
 
         events = self._events.set
         call = partial(gpu.read, pace, identify, wanted, events)
-        seat.reading = turns.add(seat.lane, call, self._deadline)
+        seat.reading = turns.add(seat.lane, call)
 
     def _take(self, seat: Seat, now: float) -> Losses:
         """Fold the answers of a reading that is done into what is known of its GPU."""
