@@ -12,7 +12,7 @@ from gputally.idle import Floor
 from gputally.intensity import Consumer, Intensity
 from gputally.meter import Meter, Used
 from gputally.model import PENDING, Device, Grant, ProcessKey, Snapshot
-from gputally.weights import Seat, Weighed, weigh
+from gputally.weights import Seat, Seating, Weighed, seat, weigh
 
 SAMPLES_COVER = 12.0
 """Seconds that the driver's ring of activity samples surely reaches back."""
@@ -36,6 +36,7 @@ class GpuMemory:
     floor: Floor = Floor()
     intensity: Intensity = Intensity()
     owed: Mapping[Seat | None, float] = field(default_factory=dict)
+    seating: Seating = Seating()  # noqa: RUF009  it is frozen
     resumed: bool = False
     """It is of an exporter that ran before this one: what was used since, nobody watched."""
 
@@ -126,7 +127,8 @@ class _Tick:
         self._idle_uj: dict[Seat, int] = {}
         self.grants: list[GrantShare] = []
         used, after = meter.read(device, memory.meter)
-        weighed = weigh(device, now)
+        seating = seat(device, now, memory.seating)
+        weighed = weigh(device, now, seating)
         watts, source = _idle_watts(memory.floor, rules)
         idle_uj = min(used.energy_uj, round((watts or 0.0) * used.seconds * 1e6))
         dynamic_uj = used.energy_uj - idle_uj
@@ -135,7 +137,7 @@ class _Tick:
         left_uj = self._charge_idle(idle_uj, weighed)
         self.processes = self._shares(weighed)
         floor = idle.learn(memory.floor, after.read_at, weighed.empty, used.energy_uj, used.seconds)
-        self.after = GpuMemory(after, floor, learned, owed)
+        self.after = GpuMemory(after, floor, learned, owed, seating)
         self.gpu = GpuShare(
             device.uuid,
             used,
@@ -153,14 +155,12 @@ class _Tick:
         if not self._rules.learned_intensity or not weighed.busy_us or not fit:
             return before
         busy: dict[Consumer, float] = {}
+        owners = self._now.owners
         for (key, _), busy_us in weighed.busy_us.items():
-            consumer = self._consumer(key)
+            owner = owners.get(key, PENDING)
+            consumer = key if owner is PENDING else owner
             busy[consumer] = busy.get(consumer, 0.0) + busy_us / 1e6
         return intensity.learn(before, busy, dynamic_uj / 1e6, used.seconds)
-
-    def _consumer(self, key: ProcessKey) -> Consumer:
-        owner = self._now.owners.get(key, PENDING)
-        return key if owner is PENDING else owner
 
     def _charge(
         self,
@@ -183,36 +183,39 @@ class _Tick:
         if not weighed.weights:
             reason = "unknown_process" if weighed.unknown else "no_process"
             return self._unattribute(reason, dynamic_uj, owed)
+        seats: list[Seat | None] = [*weighed.weights]
         weights = self._by_intensity(weighed, learned)
-        parts, carried = apportion(dynamic_uj, weights, owed)
-        self._energy_uj = {
-            seat: part for (seat, _), part in zip(weights, parts, strict=True) if seat is not None
-        }
+        if weighed.unknown:
+            seats.append(None)
+        parts, carried = apportion(dynamic_uj, seats, weights, owed)
+        self._energy_uj = dict(zip(weighed.weights, parts, strict=False))
         if weighed.unknown:
             self._unattribute("unknown_process", parts[-1], owed)
         return carried
 
-    def _by_intensity(self, weighed: Weighed, learned: Intensity) -> list[tuple[Seat | None, int]]:
+    def _by_intensity(self, weighed: Weighed, learned: Intensity) -> list[int]:
         """Weights in microjoules-to-be: busy time x milliwatts; by time alone where nothing was learned.
 
         The unknown come last.
         """
-        weights: list[tuple[Seat | None, int]]
-        if weighed.by != "activity" or not learned.mean_watts or not learned.trust:
-            weights = list(weighed.weights.items())
-            return [*weights, (None, weighed.unknown)] if weighed.unknown else weights
-        weights = [
-            (seat, max(1, round(1e3 * busy_us * learned.weight(self._consumer(seat[0])))))
-            for seat, busy_us in weighed.weights.items()
+        weights, unknown = [*weighed.weights.values()], [weighed.unknown] if weighed.unknown else []
+        mean, trust, watts = learned.mean_watts, learned.trust, learned.watts
+        if weighed.by != "activity" or not mean or not trust:
+            return weights + unknown
+        owners = self._now.owners
+        # A process whose owner is not known yet is its own consumer.
+        named = [owners.get(key, PENDING) for key, _ in weighed.weights]
+        consumers = [key if o is PENDING else o for (key, _), o in zip(weighed.weights, named, strict=True)]
+        prices = [mean + trust * (watts.get(consumer, mean) - mean) for consumer in consumers]
+        return [
+            max(1, round(1e3 * busy_us * price))
+            for busy_us, price in zip(weights + unknown, prices + [mean] * len(unknown), strict=True)
         ]
-        if weighed.unknown:
-            weights.append((None, max(1, round(1e3 * weighed.unknown * learned.mean_watts))))
-        return weights
 
     def _charge_idle(self, idle_uj: int, weighed: Weighed) -> int:
         """Divide the idle energy as the policy says; tells what stays with the GPU."""
         if self._rules.idle_policy == "equal" and weighed.holders and self._now.host_pid != "no":
-            parts, _ = apportion(idle_uj, [(holder, 1) for holder in weighed.holders], {})
+            parts, _ = apportion(idle_uj, weighed.holders, [1] * len(weighed.holders), {})
             self._idle_uj = dict(zip(weighed.holders, parts, strict=True))
             return 0
         if self._rules.idle_policy == "allocation":
@@ -225,12 +228,12 @@ class _Tick:
             return 0
         slices = {i.uuid: i.slices or 0 for i in self._device.instances or ()}
         whole = self._device.slices or 0
-        weights = [(n, slices.get(g.mig, 0) if g.mig else 1) for n, g in enumerate(grants)]
-        granted = sum(weight for _, weight in weights)
+        weights = [slices.get(g.mig, 0) if g.mig else 1 for g in grants]
+        granted = sum(weights)
         rest = max(0, whole - granted) if self._device.instances is not None else 0
         if not granted:
             return 0
-        parts, _ = apportion(idle_uj, [*weights, (len(grants), rest)], {})
+        parts, _ = apportion(idle_uj, range(len(grants) + 1), [*weights, rest], {})
         self.grants += [GrantShare(g, part) for g, part in zip(grants, parts, strict=False)]
         return sum(parts[: len(grants)])
 

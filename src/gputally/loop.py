@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 from gputally.collect import Collector
 from gputally.ledger import Ledger
@@ -89,7 +89,7 @@ async def once(collector: Collector, ledger: Ledger, pace: Pace) -> Tally | None
     return ledger.tally(snapshot) if pace is Pace.INTERVAL else None
 
 
-async def _until(clock: Clock, due: float, stopped: asyncio.Future[bool]) -> None:
+async def _until(clock: Clock, due: float, stopped: asyncio.Future[Any]) -> None:
     """Wait for the moment or for the end, whichever comes first."""
     wait = asyncio.ensure_future(clock.until(due))
     await asyncio.wait((wait, stopped), return_when=asyncio.FIRST_COMPLETED)
