@@ -219,14 +219,8 @@ class NvmlSource:
         if answers.pace is Pace.INTERVAL:
             counters = Counters(**{name: values[name] for name in COUNTED & values.keys()})
             gauges = {name: value for name, value in values.items() if name not in COUNTED}
-            return Device(
-                answers.uuid,
-                before.index,
-                info=before.info,
-                epoch=epoch,
-                counters=counters,
-                **(seat.gpu.fixed | gauges),
-            )
+            blank = seat.blank_of(answers.uuid, before.info)
+            return updated(blank, seat.gpu.fixed | gauges | {"epoch": epoch, "counters": counters})
         return updated(before, values | {"state": State.OK, "epoch": epoch})
 
     def _seated(self, seat: Seat, uuid: str) -> Device:
