@@ -6,6 +6,7 @@ import gzip
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from gputally import __version__
 from gputally.dialects import native
@@ -15,7 +16,7 @@ from gputally.metrics import Family, Metric, families
 from gputally.model import Snapshot
 from gputally.outputs import foreign
 from gputally.outputs.http import Answer, Request
-from gputally.outputs.text import OPENMETRICS_TYPE, PLAIN_TYPE, Text, TextWriter
+from gputally.outputs.text import OPENMETRICS_TYPE, PLAIN_TYPE, Text, TextWriter, together
 from gputally.tally import Tally
 
 UPSTREAM = "upstream"
@@ -23,6 +24,8 @@ HTML_TYPE = "text/html; charset=utf-8"
 HEALTHY = ("/-/healthy", "/healthz")
 READY = ("/-/ready", "/readyz")
 NATIVE: Mapping[str, tuple[Metric, ...]] = {"native": native.METRICS}
+KNOWN_CLIENTS = 16
+"""How many different Accept headers are remembered: each client sends the same ones every time."""
 NO_ALIASES: Mapping[str, str] = {}
 
 
@@ -69,6 +72,7 @@ class Site:
         """What pods are called on series of another exporter; None where there is none."""
         self._alone = (*tables, UPSTREAM) if upstream is not None else tuple(tables)
         """What has a page of its own."""
+        self._pages = sorted({path, *(f"{path}/{name}" for name in self._alone)})
         self._writers = {name: TextWriter() for name in tables}
         self._shared = {name: TextWriter() for name in tables}
         self._editions: Mapping[str, Edition] = {}
@@ -82,14 +86,17 @@ class Site:
         rows = {name: families(self._tables[name], tally) for name in self._dialects}
         texts = {name: self._writers[name].write(rows[name]) for name in self._dialects}
         editions = {f"{self._path}/{name}": Edition(text) for name, text in texts.items()}
-        together = self._apart(rows, texts)
+        shared = self._apart(rows, texts)
         if self._upstream is not None:
             passed = with_pods(tally.snapshot, self._upstream)
             taken = {family.metric.name for families in rows.values() for family in families}
-            together.append(foreign.write(passed, taken))
+            shared.append(foreign.write(passed, taken))
             if any(health.up for health in tally.snapshot.health if health.source == UPSTREAM):
                 editions[f"{self._path}/{UPSTREAM}"] = Edition(foreign.write(passed))
-        editions[self._path] = Edition(_together(together))
+        if len(shared) > 1:
+            editions[self._path] = Edition(together(shared))
+        else:
+            editions[self._path] = editions[f"{self._path}/{self._dialects[0]}"]
         self._editions, self._published_at = editions, tally.snapshot.monotonic
         self.served = False
         return editions[self._path].text.collisions
@@ -98,6 +105,8 @@ class Site:
         """The texts of all dialects for one page: a family that two of them have is the first one's."""
         seen: set[str] = set()
         apart = []
+        if len(texts) == 1:
+            return list(texts.values())
         for name, families_of_it in rows.items():
             kept = [family for family in families_of_it if _stem(family) not in seen]
             seen |= {_stem(family) for family in families_of_it}
@@ -139,9 +148,8 @@ class Site:
         return Answer(404, b"not found; metrics are at " + self._path.encode() + b"\n")
 
     def _metrics(self, request: Request) -> Answer:
-        known = {self._path, *(f"{self._path}/{name}" for name in self._alone)}
-        if request.path not in known:
-            return Answer(404, f"no such dialect; there is {', '.join(sorted(known))}\n".encode())
+        if request.path not in self._pages:
+            return Answer(404, f"no such dialect; there is {', '.join(self._pages)}\n".encode())
         if self._published_at is None:
             return self._bare.answer(request)
         old = self._clock.monotonic() - self._published_at > self._max_age
@@ -164,6 +172,7 @@ def _bare(machine: Machine) -> Edition:
     return Edition(TextWriter().write(families(native.BARE_METRICS, nothing)))
 
 
+@lru_cache(maxsize=KNOWN_CLIENTS)
 def wants_openmetrics(accept: str) -> bool:
     """Whether the client likes OpenMetrics at least as much as plain text."""
     plain = max(_quality(accept, "text/plain"), _quality(accept, "text/*"), _quality(accept, "*/*"))
@@ -189,18 +198,9 @@ def _number(text: str) -> float:
         return 0.0
 
 
+@lru_cache(maxsize=KNOWN_CLIENTS)
 def _accepts(accept: str, encoding: str) -> bool:
     return max(_quality(accept, encoding), _quality(accept, "*")) > 0
-
-
-def _together(texts: Sequence[Text]) -> Text:
-    eof = b"# EOF\n"
-    return Text(
-        b"".join(text.plain for text in texts),
-        b"".join(text.openmetrics.removesuffix(eof) for text in texts) + eof,
-        sum(text.samples for text in texts),
-        sum(text.collisions for text in texts),
-    )
 
 
 def _landing(path: str, dialects: Sequence[str]) -> bytes:
