@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -85,8 +86,10 @@ def families(metrics: Iterable[Metric], tally: Tally) -> list[Family]:
         things, identities = scopes[scope.name]
         values, further = list(map(metric.read, things)), None
         if metric.by:
-            further = [tuple(told or ()) for told in values]
-            values = [number for told in values if told for number in told.values()]
+            if not any(values):
+                continue
+            further = [tuple(told) if told else () for told in values]
+            values = list(chain.from_iterable([told.values() for told in values if told]))
         if values.count(None) < len(values):
             found.append(Family(metric, identities, values, further))
     return found

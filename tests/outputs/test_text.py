@@ -12,7 +12,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
 from gputally.metrics import COUNTER, GAUGE, INFO, Family, Metric, Scope, Value
-from gputally.outputs.text import LONGEST_VALUE, Text, TextWriter, clean, number, together
+from gputally.outputs.rendering import Text, together
+from gputally.outputs.text import LONGEST_VALUE, TextWriter, clean, number
 
 THING = Scope("thing", ("a", "b"), lambda tally: (), lambda item: item)
 BARE = Scope("bare", (), lambda tally: (), lambda item: item)
@@ -97,29 +98,40 @@ def test_millionths(value: int, text: str) -> None:
     assert number(value, millionths=True) == text
 
 
-any_values = st.one_of(
-    st.lists(st.integers() | st.none()),
-    st.lists(st.booleans() | st.none()),
-    st.lists(st.floats() | st.none()),
-    st.lists(st.sampled_from([0.0, -0.0, 0.1, 1.0, math.nan, math.inf, None])),
-    st.lists(st.sampled_from([0.0, -0.0, 0.1, 1.0])),
-    st.lists(st.floats() | st.integers() | st.booleans()),
+def check_lines(writer: TextWriter, row: Metric, values: Sequence[Value | None]) -> None:
+    text = writer.write([family(row, [((str(i), ""), value) for i, value in enumerate(values)])])
+    told = [(i, value) for i, value in enumerate(values) if value is not None]
+    expected = [f'x{{a="{i}",b=""}} {number(value, row.millionths)}' for i, value in told]
+    assert text.plain.decode().splitlines()[2:] == expected
+    assert text.samples == len(told)
+
+
+any_whole = st.integers() | st.none()
+few_floats = st.sampled_from([0.0, 0.1, 1.0, math.nan, math.inf, -math.inf, None])
+any_float = st.floats().map(lambda value: value + 0.0) | st.none()  # -0.0 equals 0.0: not written anew for it
+
+
+@given(
+    st.sampled_from([any_whole, st.booleans() | st.none(), any_float, few_floats]).flatmap(
+        lambda kind: st.lists(st.lists(kind), min_size=1, max_size=4)
+    )
 )
-
-
-@given(st.lists(any_values, min_size=1, max_size=4), st.booleans())
-def test_numbers_that_change_are_written_as_each_would_be_alone(
-    rounds: list[list[Value | None]], millionths: bool
-) -> None:
-    writer, row = TextWriter(), metric("x", GAUGE, millionths=millionths)
+def test_numbers_that_change_are_written_as_each_would_be_alone(rounds: list[list[Value | None]]) -> None:
+    writer, row = TextWriter(), metric("x", GAUGE)
     for values in rounds:
-        if millionths:
-            values = [value for value in values if not isinstance(value, float)]
-        text = writer.write([family(row, [((str(i), ""), value) for i, value in enumerate(values)])])
-        lines = text.plain.decode().splitlines()[2:]
-        told = [(i, value) for i, value in enumerate(values) if value is not None]
-        assert lines == [f'x{{a="{i}",b=""}} {number(value, millionths)}' for i, value in told]
-        assert text.samples == len(told)
+        check_lines(writer, row, values)
+
+
+@given(st.lists(st.lists(any_whole), min_size=1, max_size=4))
+def test_millionths_that_change_are_written_as_each_would_be_alone(rounds: list[list[Value | None]]) -> None:
+    writer, row = TextWriter(), metric("x", GAUGE, millionths=True)
+    for values in rounds:
+        check_lines(writer, row, values)
+
+
+@given(st.lists(st.floats() | st.integers() | st.booleans() | st.sampled_from([0.0, -0.0, 0, False, 1.0, 1])))
+def test_numbers_of_several_types_are_each_written_as_they_are(values: list[Value]) -> None:
+    check_lines(TextWriter(), metric("x", GAUGE), values)
 
 
 @given(st.floats(allow_nan=False))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from gputally.foreign import ForeignFamily, ForeignSample
-from gputally.outputs.text import Part, Text, escape
+from gputally.outputs.rendering import Part, Text
+from gputally.outputs.text import escape
 
 Line = tuple[str, str]
 """A sample's name, and the whole line."""

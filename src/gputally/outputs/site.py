@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from gputally import __version__
@@ -16,7 +15,8 @@ from gputally.metrics import Family, Metric, families
 from gputally.model import Snapshot
 from gputally.outputs import foreign
 from gputally.outputs.http import Answer, Request
-from gputally.outputs.text import OPENMETRICS_TYPE, PLAIN_TYPE, Text, TextWriter, together
+from gputally.outputs.rendering import Text, together
+from gputally.outputs.text import OPENMETRICS_TYPE, PLAIN_TYPE, TextWriter
 from gputally.tally import Tally
 
 UPSTREAM = "upstream"
@@ -27,26 +27,6 @@ NATIVE: Mapping[str, tuple[Metric, ...]] = {"native": native.METRICS}
 KNOWN_CLIENTS = 16
 """How many different Accept headers are remembered: each client sends the same ones every time."""
 NO_ALIASES: Mapping[str, str] = {}
-
-
-@dataclass
-class Edition:
-    """One dialect, or several together, of one Tally; compressed once, whoever asks."""
-
-    text: Text
-    _squeezed: dict[str, bytes] = field(default_factory=dict)
-
-    def answer(self, request: Request) -> Answer:
-        """The text in the format and encoding that the client takes."""
-        openmetrics = wants_openmetrics(request.headers.get("Accept", ""))
-        kind = OPENMETRICS_TYPE if openmetrics else PLAIN_TYPE
-        body = self.text.openmetrics if openmetrics else self.text.plain
-        headers = (("Vary", "Accept, Accept-Encoding"),)
-        if _accepts(request.headers.get("Accept-Encoding", ""), "gzip"):
-            if kind not in self._squeezed:
-                self._squeezed[kind] = gzip.compress(body, 1, mtime=0)
-            return Answer(200, self._squeezed[kind], kind, (*headers, ("Content-Encoding", "gzip")))
-        return Answer(200, body, kind, headers)
 
 
 class Site:
@@ -75,7 +55,8 @@ class Site:
         self._pages = sorted({path, *(f"{path}/{name}" for name in self._alone)})
         self._writers = {name: TextWriter() for name in tables}
         self._shared = {name: TextWriter() for name in tables}
-        self._editions: Mapping[str, Edition] = {}
+        self._texts: Mapping[str, Text] = {}
+        """Path -> what is served there."""
         self._published_at: float | None = None
         self._bare = _bare(machine)
         self.served = False
@@ -84,22 +65,19 @@ class Site:
     def publish(self, tally: Tally) -> int:
         """Render the Tally, which is served from now on; tells how many series had another's labels."""
         rows = {name: families(self._tables[name], tally) for name in self._dialects}
-        texts = {name: self._writers[name].write(rows[name]) for name in self._dialects}
-        editions = {f"{self._path}/{name}": Edition(text) for name, text in texts.items()}
-        shared = self._apart(rows, texts)
+        alone = {name: self._writers[name].write(rows[name]) for name in self._dialects}
+        texts = {f"{self._path}/{name}": text for name, text in alone.items()}
+        shared = self._apart(rows, alone)
         if self._upstream is not None:
             passed = with_pods(tally.snapshot, self._upstream)
             taken = {family.metric.name for families in rows.values() for family in families}
             shared.append(foreign.write(passed, taken))
             if any(health.up for health in tally.snapshot.health if health.source == UPSTREAM):
-                editions[f"{self._path}/{UPSTREAM}"] = Edition(foreign.write(passed))
-        if len(shared) > 1:
-            editions[self._path] = Edition(together(shared))
-        else:
-            editions[self._path] = editions[f"{self._path}/{self._dialects[0]}"]
-        self._editions, self._published_at = editions, tally.snapshot.monotonic
+                texts[f"{self._path}/{UPSTREAM}"] = foreign.write(passed)
+        texts[self._path] = shared[0] if len(shared) == 1 else together(shared)
+        self._texts, self._published_at = texts, tally.snapshot.monotonic
         self.served = False
-        return editions[self._path].text.collisions
+        return texts[self._path].collisions
 
     def _apart(self, rows: Mapping[str, Sequence[Family]], texts: Mapping[str, Text]) -> list[Text]:
         """The texts of all dialects for one page: a family that two of them have is the first one's."""
@@ -126,7 +104,7 @@ class Site:
 
     def body(self) -> bytes:
         """The newest text as `show` prints it."""
-        return self._editions[self._path].text.plain
+        return self._texts[self._path].plain
 
     def respond(self, request: Request) -> Answer:
         """Answer one request."""
@@ -151,14 +129,14 @@ class Site:
         if request.path not in self._pages:
             return Answer(404, f"no such dialect; there is {', '.join(self._pages)}\n".encode())
         if self._published_at is None:
-            return self._bare.answer(request)
+            return _answer(self._bare, request)
         old = self._clock.monotonic() - self._published_at > self._max_age
         if old:
-            return self._bare.answer(request)
-        if request.path not in self._editions:
+            return _answer(self._bare, request)
+        if request.path not in self._texts:
             return Answer(503, b"the other exporter is down; gputally_source_up and the log say so\n")
         self.served = True
-        return self._editions[request.path].answer(request)
+        return _answer(self._texts[request.path], request)
 
 
 def _stem(family: Family) -> str:
@@ -166,10 +144,21 @@ def _stem(family: Family) -> str:
     return family.metric.name.removesuffix("_total")
 
 
-def _bare(machine: Machine) -> Edition:
+def _bare(machine: Machine) -> Text:
     """What is served while there is no Tally, and when the newest one is too old to be shown as now."""
     nothing = Tally(Snapshot(machine.clock.monotonic(), machine.clock.time()), machine.name)
-    return Edition(TextWriter().write(families(native.BARE_METRICS, nothing)))
+    return TextWriter().write(families(native.BARE_METRICS, nothing))
+
+
+def _answer(text: Text, request: Request) -> Answer:
+    """The text in the format and encoding that the client takes."""
+    openmetrics = wants_openmetrics(request.headers.get("Accept", ""))
+    kind = OPENMETRICS_TYPE if openmetrics else PLAIN_TYPE
+    headers = (("Vary", "Accept, Accept-Encoding"),)
+    if _accepts(request.headers.get("Accept-Encoding", ""), "gzip"):
+        packed = text.openmetrics_gzip if openmetrics else text.plain_gzip
+        return Answer(200, packed, kind, (*headers, ("Content-Encoding", "gzip")))
+    return Answer(200, text.openmetrics if openmetrics else text.plain, kind, headers)
 
 
 @lru_cache(maxsize=KNOWN_CLIENTS)

@@ -6,12 +6,11 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from gputally.metrics import COUNTER, INFO, Family, Identity, Metric, Value
+from gputally.outputs.rendering import Part, Text
 
 PLAIN_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -20,43 +19,6 @@ MILLION = 1_000_000
 
 # Controls, lone surrogates and marks that turn the direction of text: nothing a name needs.
 _UNFIT = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-class Part(NamedTuple):
-    """One family: what each format has above its lines, and the lines."""
-
-    plain: bytes
-    openmetrics: bytes
-    lines: bytes
-
-
-@dataclass(frozen=True)
-class Text:
-    """One rendering: its parts are written when it is published, and joined when somebody asks for it."""
-
-    parts: tuple[Part, ...]
-    samples: int
-    collisions: int
-    """Samples that had the labels of another one in their family."""
-
-    @cached_property
-    def plain(self) -> bytes:
-        """All of it in format 0.0.4."""
-        return b"".join([piece for part in self.parts for piece in (part.plain, part.lines)])
-
-    @cached_property
-    def openmetrics(self) -> bytes:
-        """All of it in OpenMetrics."""
-        pieces = [piece for part in self.parts for piece in (part.openmetrics, part.lines)]
-        return b"".join([*pieces, b"# EOF\n"])
-
-
-def together(texts: Sequence[Text]) -> Text:
-    """Several texts as one."""
-    if len(texts) == 1:
-        return texts[0]
-    parts = tuple(part for text in texts for part in text.parts)
-    return Text(parts, sum(text.samples for text in texts), sum(text.collisions for text in texts))
 
 
 class _Heads(NamedTuple):
@@ -154,7 +116,7 @@ def _page(family: Family, heads: _Heads, twofold: bool, before: _Page | None) ->
         if collisions:
             field, filling = _filling(list(lines.values()), metric.millionths)
         template = _template(lines, field)
-    above = _headers(metric, twofold) if before is None else before.part[:2]
+    above = _headers(metric, twofold) if before is None else (before.part.plain, before.part.openmetrics)
     part = Part(*above, template % filling)
     samples = len(numbers) - collisions
     return _Page(metric, twofold, heads, further, values, gaps, field, template, part, samples, collisions)
