@@ -245,3 +245,20 @@ def test_a_family_is_written_anew_when_its_numbers_or_its_labels_changed() -> No
     for samples in ([(("a", ""), 1), (("b", ""), 2)], [(("a", ""), 1), (("b", ""), 3)], [(("b", ""), 3)]):
         for _ in range(2):
             assert writer.write([family(row, samples)]) == write(family(row, samples))
+
+
+def test_labels_are_spelled_once_as_long_as_a_thing_is_there() -> None:
+    spelled: list[tuple[int, str]] = []
+
+    def spell(identity: tuple[int, str]) -> tuple[str, str]:
+        spelled.append(identity)
+        return (str(identity[0]), identity[1])
+
+    scope = Scope("numbered", ("a", "b"), lambda tally: (), lambda item: item, spell)
+    writer, rows = TextWriter(), (metric("x", GAUGE, scope), metric("y", GAUGE, scope))
+    for numbers in ((1, 2), (1, 2), (2, 3), (3,), (1,)):
+        identities = [(number, "%") for number in numbers]
+        text = writer.write([Family(row, identities, [7 for _ in numbers]) for row in rows])
+        assert text.plain.decode().count('y{a="') == len(numbers)
+        assert text.plain.endswith(b'y{a="%d",b="%%"} 7\n' % numbers[-1])
+    assert spelled == [(1, "%"), (2, "%"), (3, "%"), (1, "%")]
