@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import repeat
 from typing import NamedTuple
 
 from gputally import idle, intensity, meter
@@ -55,6 +57,10 @@ class ProcessShare(NamedTuple):
     estimated_uj: int = 0
     """The part of it that was divided between several active processes."""
     idle_uj: int = 0
+
+
+_share = partial(tuple.__new__, ProcessShare)
+"""A share from its fields, without the cost of a constructor."""
 
 
 @dataclass(frozen=True)
@@ -155,12 +161,17 @@ class _Tick:
         if not self._rules.learned_intensity or not weighed.busy_us or not fit:
             return before
         busy: dict[Consumer, float] = {}
-        owners = self._now.owners
-        for (key, _), busy_us in weighed.busy_us.items():
-            owner = owners.get(key, PENDING)
-            consumer = key if owner is PENDING else owner
+        for consumer, busy_us in zip(self._consumers(weighed), weighed.busy_us.values(), strict=True):
             busy[consumer] = busy.get(consumer, 0.0) + busy_us / 1e6
         return intensity.learn(before, busy, dynamic_uj / 1e6, used.seconds)
+
+    def _consumers(self, weighed: Weighed) -> list[Consumer]:
+        """Who was busy, by owner; a process whose owner is not known yet is its own consumer."""
+        owners = self._now.owners
+        named = [owners.get(key, PENDING) for key, _ in weighed.busy_us]
+        if PENDING not in named:
+            return [*named]
+        return [key if o is PENDING else o for (key, _), o in zip(weighed.busy_us, named, strict=True)]
 
     def _charge(
         self,
@@ -202,11 +213,8 @@ class _Tick:
         mean, trust, watts = learned.mean_watts, learned.trust, learned.watts
         if weighed.by != "activity" or not mean or not trust:
             return weights + unknown
-        owners = self._now.owners
-        # A process whose owner is not known yet is its own consumer.
-        named = [owners.get(key, PENDING) for key, _ in weighed.weights]
-        consumers = [key if o is PENDING else o for (key, _), o in zip(weighed.weights, named, strict=True)]
-        prices = [mean + trust * (watts.get(consumer, mean) - mean) for consumer in consumers]
+        learned_watts = map(watts.get, self._consumers(weighed), repeat(mean))
+        prices = [mean + trust * (each - mean) for each in learned_watts]
         return [
             max(1, round(1e3 * busy_us * price))
             for busy_us, price in zip(weights + unknown, prices + [mean] * len(unknown), strict=True)
@@ -242,18 +250,18 @@ class _Tick:
         uuid, energy, idle_uj, busy = self._device.uuid, self._energy_uj, self._idle_uj, weighed.busy_us
         divided = len(energy) + bool(weighed.unknown) > 1
         seats = energy if energy.keys() >= busy.keys() and not idle_uj else {**energy, **busy, **idle_uj}
-        return [
-            ProcessShare(
-                seat[0],
-                uuid,
-                seat[1],
-                busy.get(seat),
-                part := energy.get(seat, 0),
-                part if divided else 0,
-                idle_uj.get(seat, 0),
-            )
-            for seat in seats
-        ]
+        keys, migs = zip(*seats, strict=True) if seats else ((), ())
+        parts = [energy.get(seat, 0) for seat in seats]
+        columns = (
+            keys,
+            repeat(uuid),
+            migs,
+            map(busy.get, seats),
+            parts,
+            parts if divided else repeat(0),
+            [idle_uj.get(seat, 0) for seat in seats] if idle_uj else repeat(0),
+        )
+        return list(map(_share, zip(*columns, strict=False)))
 
     def _unattribute(
         self, reason: str, amount_uj: int, owed: Mapping[Seat | None, float]
