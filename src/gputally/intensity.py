@@ -27,7 +27,7 @@ BLOCK = 3.0
 REMEMBER = 1200.0
 """Seconds after which an equation counts for a third."""
 SAMPLES_A_SECOND = 6.0
-RIDGE = 0.003
+RIDGE = 0.001
 DOUBT = 3.0
 """How many times more than chance the watts must explain to be believed by half."""
 LOWEST, HIGHEST = 0.1, 10.0
