@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from typing import NamedTuple
@@ -30,15 +30,14 @@ class Rules:
     learned_intensity: bool = True
 
 
-@dataclass(frozen=True)
-class GpuMemory:
+class GpuMemory(NamedTuple):
     """What a GPU's tick hands to its next."""
 
     meter: Meter
     floor: Floor = Floor()
     intensity: Intensity = Intensity()
-    owed: Mapping[Seat | None, float] = field(default_factory=dict)
-    seating: Seating = Seating()  # noqa: RUF009  it is frozen
+    owed: Mapping[Seat | None, float] = {}
+    seating: Seating = Seating()
     resumed: bool = False
     """It is of an exporter that ran before this one: what was used since, nobody watched."""
 
@@ -71,14 +70,13 @@ class GrantShare:
     idle_uj: int
 
 
-@dataclass(frozen=True)
-class GpuShare:
+class GpuShare(NamedTuple):
     """What a GPU used, and the part of it that no process is charged."""
 
     uuid: str
     used: Used = Used()
     idle_uj: int = 0
-    unattributed_uj: Mapping[str, int] = field(default_factory=dict)
+    unattributed_uj: Mapping[str, int] = {}
     activity_seconds: float | None = None
     idle_watts: float | None = None
     idle_source: str = "unknown"
@@ -280,12 +278,12 @@ def _idle_watts(floor: Floor, rules: Rules) -> tuple[float | None, str]:
 def _resume(device: Device, known: GpuMemory, rules: Rules) -> tuple[GpuShare, GpuMemory]:
     """The first reading after a restart: what was used in between is nobody's, if the counter ran on."""
     began = meter.start(device)
-    before = replace(known.meter, epoch=began.epoch, partitioned=began.partitioned, moved_at=began.read_at)
+    before = known.meter._replace(epoch=began.epoch, partitioned=began.partitioned, moved_at=began.read_at)
     used = Used() if before.integrating else meter.read(device, before)[0]
     watts, source = _idle_watts(known.floor, rules)
     unwatched = {"exporter_down": used.energy_uj} if used.energy_uj else {}
     share = GpuShare(device.uuid, used, 0, unwatched, idle_watts=watts, idle_source=source)
-    return share, replace(known, meter=began, resumed=False)
+    return share, known._replace(meter=began, resumed=False)
 
 
 def _nothing(device: Device, memory: GpuMemory, rules: Rules) -> GpuShare:

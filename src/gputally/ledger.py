@@ -56,8 +56,9 @@ class Ledger:
     def post(self, snapshot: Snapshot) -> None:
         """Add what this tick brought."""
         shares, self.memory = attribute(snapshot, self.memory, self._rules)
-        self.books.samples_dropped.update(snapshot.losses.samples)
-        self.books.nvml_errors.update(snapshot.losses.nvml_errors)
+        if snapshot.losses.samples or snapshot.losses.nvml_errors:
+            self.books.samples_dropped.update(snapshot.losses.samples)
+            self.books.nvml_errors.update(snapshot.losses.nvml_errors)
         self._meet(snapshot)
         for gpu in shares.gpus:
             self._post_gpu(gpu)
@@ -131,12 +132,15 @@ class Ledger:
         return account
 
     def _post_gpu(self, share: GpuShare) -> None:
-        account = self._gpus.setdefault(share.uuid, GpuAccount())
+        account = self._gpus.get(share.uuid)
+        if account is None:
+            account = self._gpus[share.uuid] = GpuAccount()
         used, mark = share.used, self.memory[share.uuid].meter
         if mark.energy_uj is not None or used.energy_uj or account.energy_uj is not None:
             account.energy_uj = (account.energy_uj or 0) + used.energy_uj
         account.idle_uj += share.idle_uj
-        account.unattributed_uj.update(share.unattributed_uj)
+        for reason, amount_uj in share.unattributed_uj.items():
+            account.unattributed_uj[reason] += amount_uj
         account.discarded_uj += used.discarded_uj
         account.resets += used.resets
         account.integrated = mark.integrating

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import partial
 
-from gputally.counted import CallTime, Counters
+from gputally.counted import NO_LOSSES, CallTime, Counters
 from gputally.lanes import Lane, Turns
 from gputally.machine import Machine
 from gputally.model import Device, DeviceInfo, Losses, Pace, Reading, State, Unreadable
-from gputally.sources.nvml_ask import NO_LOSSES
 from gputally.sources.nvml_codes import Meaning, meaning, state_of
 from gputally.sources.nvml_driver import Driver
 from gputally.sources.nvml_events import Events
@@ -100,7 +99,7 @@ class NvmlSource:
         return Reading(
             devices=self._devices(shown),
             stuck={lane.name: int(lane.stuck) for lane in (self.driver.lane, *self._lanes())},
-            losses=Losses.sum(one for one in losses if one is not NO_LOSSES),
+            losses=Losses.sum(losses),
             calls=self._call_times() if pace is Pace.INTERVAL else {},
         )
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from gputally.counted import NO_LOSSES, Losses
 from gputally.machine import Machine
-from gputally.model import Losses, Unreadable
+from gputally.model import Unreadable
 from gputally.sources.nvml_codes import NOT_SUPPORTED, Meaning, meaning
 from gputally.sources.nvml_fields import FIELD_VALUES, SAMPLES, Field, FieldValue, Values
 
-NO_LOSSES = Losses()
 SLOWLY = 30.0
 """Seconds after which slow rows are asked again."""
 
