@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -48,6 +49,7 @@ class LocalNvml:
             "nvmlEventSetFree": self._events.free,
         }
         self._of_handle: dict[str, Callable[..., Any]] = {
+            "nvmlDeviceGetMemoryInfo_v2": _memory_v2,
             "nvmlDeviceGetProcessUtilization": self._tables.samples,
             "nvmlDeviceGetFieldValues": self._tables.field_values,
             "nvmlDeviceGetMigDeviceHandleByIndex": self._instance,
@@ -71,6 +73,13 @@ class LocalNvml:
         except pynvml.NVMLLibraryMismatchError as error:
             raise Unreadable(f"{call}: {error}", FUNCTION_NOT_FOUND) from None
 
+    def ready(self, gpu: str, call: str, *args: Any) -> Callable[[], Any]:
+        """The call, to be made again and again; what is behind it holds until the GPU is found anew."""
+        with suppress(pynvml.NVMLError):
+            if ask := numbers.ready(self._handle(gpu), call, *args):
+                return ask
+        return partial(self, gpu, call, *args)
+
     def _prepare(self, gpu: str | None, call: str) -> Callable[..., Any]:
         """The function behind a call, with its GPU; looked up once, since each is called very often."""
         if gpu is None:
@@ -83,7 +92,7 @@ class LocalNvml:
         elif call in self._of_handle:
             ask = partial(self._of_handle[call], handle)
         else:
-            ask = numbers.ready(call, handle) or partial(_plainly, _bound(call), handle)
+            ask = partial(_plainly, _bound(call), handle)
         self._ready.setdefault(gpu, {})[call] = ask
         return ask
 
@@ -143,6 +152,10 @@ def _bound(call: str) -> Callable[..., Any]:
     if function is None:
         raise Unreadable(f"{call}: nvidia-ml-py does not know this call", FUNCTION_NOT_FOUND)
     return function
+
+
+def _memory_v2(handle: Any) -> Any:
+    return _plain(pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2))
 
 
 def _plainly(function: Callable[..., Any], *args: Any) -> Any:

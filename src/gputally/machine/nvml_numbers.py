@@ -13,6 +13,7 @@ from typing import Any
 import pynvml
 
 from gputally.machine.nvml_tables import function
+from gputally.model import Unreadable
 
 _INT, _LONG = ctypes.c_uint, ctypes.c_ulonglong
 
@@ -50,13 +51,13 @@ RECORDS = {
 """Calls that fill a record behind their last argument: its layout, its names, and how it must begin."""
 
 
-def ready(call: str, handle: Any) -> Callable[..., Any] | None:
+def ready(handle: Any, call: str, *args: int) -> Callable[[], Any] | None:
     """The call on that handle, made ready; None if it is not one of these.
 
     A GPU is asked one thing at a time, so each call has one place to which its answer is written.
     """
     if call in NUMBERS:
-        return _number(function(call), handle, NUMBERS[call]())
+        return _number(function(call), handle, args, NUMBERS[call]())
     if call in PAIRS:
         return _pair(function(call), handle, _INT(), _INT())
     if call in RECORDS:
@@ -64,12 +65,12 @@ def ready(call: str, handle: Any) -> Callable[..., Any] | None:
     return None
 
 
-def _number(ask: Callable[..., int], handle: Any, answer: Any) -> Callable[..., int]:
-    place = ctypes.byref(answer)
+def _number(ask: Callable[..., int], handle: Any, args: tuple[int, ...], answer: Any) -> Callable[[], int]:
+    given = (handle, *args, ctypes.byref(answer))
 
-    def number(*args: int) -> int:
-        if code := ask(handle, *args, place):
-            raise pynvml.NVMLError(code)
+    def number() -> int:
+        if code := ask(*given):
+            raise _unreadable(code)
         told: int = answer.value
         return told
 
@@ -77,11 +78,11 @@ def _number(ask: Callable[..., int], handle: Any, answer: Any) -> Callable[..., 
 
 
 def _pair(ask: Callable[..., int], handle: Any, one: Any, other: Any) -> Callable[[], list[int]]:
-    places = ctypes.byref(one), ctypes.byref(other)
+    given = (handle, ctypes.byref(one), ctypes.byref(other))
 
     def pair() -> list[int]:
-        if code := ask(handle, *places):
-            raise pynvml.NVMLError(code)
+        if code := ask(*given):
+            raise _unreadable(code)
         return [one.value, other.value]
 
     return pair
@@ -94,7 +95,11 @@ def _record(
 
     def record() -> dict[str, int]:
         if code := ask(handle, answer):
-            raise pynvml.NVMLError(code)
+            raise _unreadable(code)
         return dict(zip(names, layout.unpack(answer), strict=True))
 
     return record
+
+
+def _unreadable(code: int) -> Unreadable:
+    return Unreadable(str(pynvml.NVMLError(code)), code)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from gputally.counted import NO_LOSSES, Losses
 from gputally.machine import Machine
@@ -15,6 +16,14 @@ from gputally.sources.nvml_fields import FIELD_VALUES, SAMPLES, Field, FieldValu
 
 SLOWLY = 30.0
 """Seconds after which slow rows are asked again."""
+
+
+class _Ready(NamedTuple):
+    """A call that needs nothing more, and what it took so far: how often, and how long together."""
+
+    call: str
+    ask: Callable[[], Any]
+    spent: list[float]
 
 
 class Gone(Exception):
@@ -38,6 +47,8 @@ class Asker:
     _asked_all_at: float | None = None
     _left: dict[Field, tuple[tuple[Any, ...], ...]] = field(default_factory=dict)
     """Row -> those of its calls that this GPU did not say it cannot; all of them where there is none."""
+    _ready: dict[tuple[Any, ...], _Ready] = field(default_factory=dict)
+    """Calls of rows, made ready when they were first made."""
     _absent: set[FieldValue] = field(default_factory=set)
     _unsupported: set[tuple[Any, ...]] = field(default_factory=set)
     _errors: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -65,11 +76,16 @@ class Asker:
 
     def forget(self) -> None:
         """What it could not is no longer true: another driver, another layout, another GPU."""
+        self.unready()
         self._unsupported.clear()
         self._left.clear()
         self._absent.clear()
         self._kept.clear()
         self._together = None
+
+    def unready(self) -> None:
+        """The GPU was found anew: calls that were made ready are of the time before."""
+        self._ready.clear()
 
     def check(self) -> None:
         """Raise Gone unless something was answered since `begin`."""
@@ -92,8 +108,10 @@ class Asker:
 
     def times(self) -> dict[str, list[float]]:
         """Call -> how often since this was last asked, and how long together."""
-        spent, self._spent = self._spent, {}
-        return spent
+        times = {call: [*spent] for call, spent in self._spent.items() if spent[0]}
+        for spent in self._spent.values():
+            spent[:] = 0, 0.0
+        return times
 
     def fields(self, rows: Iterable[Field]) -> Values:
         """Values of those rows but the slow, which `kept` tells; mappings of one name are laid together."""
@@ -147,26 +165,40 @@ class Asker:
 
     def ask(self, gpu: str | int | None, call: str, *args: Any) -> Any:
         """Ask, and count what went wrong; a GPU that is not well raises Gone."""
+        return self._ask(_Ready(call, partial(self.machine.nvml, gpu, call, *args), self._time_of(call)))
+
+    def _ask(self, ready: _Ready) -> Any:
+        call, ask, spent = ready
         monotonic = self.machine.clock.monotonic
         began = monotonic()
         try:
-            answer = self.machine.nvml(gpu, call, *args)
+            answer = ask()
             self.answered = True
             return answer
         except Unreadable as error:
             self._note(call, error)
             raise
         finally:
-            spent = self._spent.get(call)
-            if spent is None:
-                spent = self._spent[call] = [0, 0.0]
             spent[0] += 1
             spent[1] += monotonic() - began
+
+    def _make_ready(self, call: tuple[Any, ...]) -> _Ready:
+        """The call on this GPU; some machines can make one ready, so that it costs less from then on."""
+        make = getattr(self.machine.nvml, "ready", None)
+        ask = partial(self.machine.nvml, self.uuid, *call) if make is None else make(self.uuid, *call)
+        ready = self._ready[call] = _Ready(call[0], ask, self._time_of(call[0]))
+        return ready
+
+    def _time_of(self, call: str) -> list[float]:
+        spent = self._spent.get(call)
+        if spent is None:
+            spent = self._spent[call] = [0, 0.0]
+        return spent
 
     def _field(self, row: Field) -> Values:
         for call in self._left.get(row, row.calls):
             try:
-                return row.values(self.ask(self.uuid, *call))
+                return row.values(self._ask(self._ready.get(call) or self._make_ready(call)))
             except Unreadable as error:
                 if meaning(error.code) is not Meaning.ABSENT:
                     break
