@@ -58,6 +58,11 @@ class Metric:
         return self.scope.labels + self.by
 
     @cached_property
+    def stem(self) -> str:
+        """What must differ between two families of one page: OpenMetrics leaves the _total out."""
+        return self.name.removesuffix("_total")
+
+    @cached_property
     def read(self) -> Callable[[Any], Any]:
         """What gives the value of a thing."""
         return attrgetter(self.value) if isinstance(self.value, str) else self.value

@@ -86,8 +86,8 @@ class Site:
         if len(texts) == 1:
             return list(texts.values())
         for name, families_of_it in rows.items():
-            kept = [family for family in families_of_it if _stem(family) not in seen]
-            seen |= {_stem(family) for family in families_of_it}
+            kept = [family for family in families_of_it if family.metric.stem not in seen]
+            seen |= {family.metric.stem for family in families_of_it}
             whole = len(kept) == len(families_of_it)
             apart.append(texts[name] if whole else self._shared[name].write(kept))
         return apart
@@ -137,11 +137,6 @@ class Site:
             return Answer(503, b"the other exporter is down; gputally_source_up and the log say so\n")
         self.served = True
         return _answer(self._texts[request.path], request)
-
-
-def _stem(family: Family) -> str:
-    """What must differ between two families of one page: OpenMetrics leaves the _total out."""
-    return family.metric.name.removesuffix("_total")
 
 
 def _bare(machine: Machine) -> Text:

@@ -6,8 +6,9 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 from gputally.metrics import COUNTER, INFO, Family, Identity, Metric, Value
 from gputally.outputs.rendering import Part, Text
@@ -21,14 +22,16 @@ MILLION = 1_000_000
 _UNFIT = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-class _Heads(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Heads:
     """Label sets of a scope's things, as they are written."""
 
     identities: Sequence[Any]
     written: list[str]
 
 
-class _Page(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Page:
     """One family as it was last written."""
 
     metric: Metric
@@ -60,21 +63,18 @@ class TextWriter:
         heads: dict[tuple[str, int], _Heads] = {}
         pages: list[_Page] = []
         for family in families:
-            metric, name = family.metric, family.metric.name
-            place = (metric.scope.name, id(family.identities))
+            metric, identities, values, further = family
+            place = (metric.scope.name, id(identities))
             if place not in heads:
                 heads[place] = _heads(family, self._heads.get(metric.scope.name))
-            twofold = name[-6:] == "_total" and name[:-6] in names
-            page = self._pages.get(name)
+            twofold = metric.stem != metric.name and metric.stem in names
+            page = self._pages.get(metric.name)
             if page is None or page.metric is not metric or page.twofold is not twofold:
-                pages.append(_page(family, heads[place], twofold, None))
+                page = _page(family, heads[place], twofold, None)
             # A metric's numbers are all of one type, so equal ones are written alike.
-            elif (
-                page.heads is heads[place] and page.values == family.values and page.further == family.further
-            ):
-                pages.append(page)
-            else:
-                pages.append(_page(family, heads[place], twofold, page))
+            elif page.heads is not heads[place] or page.values != values or page.further != further:
+                page = _page(family, heads[place], twofold, page)
+            pages.append(page)
         self._pages = {page.metric.name: page for page in pages}
         self._heads = {scope: written for (scope, _), written in heads.items()}
         return Text(
