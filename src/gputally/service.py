@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 GRACE = 2.0
 """Seconds that answers under way, and then the hardware, are given when the process ends."""
 DOOM_EVERY = 5.0
+GARBAGE = 10_000
+"""New objects after which the collector looks for cycles: a publication makes thousands, and hardly any."""
 RENEW_EVERY = 2.0
 SHOW_FROM = (1_000.0, 1_800_000_000.0)
 """Where `show` starts the clocks of the simulated machine, so that the same seed shows the same bytes."""
@@ -85,6 +87,7 @@ async def serve(config: Config) -> bool:
     watching = asyncio.ensure_future(_end_when_doomed(nvml, stop))
     renewing = asyncio.ensure_future(_renew(certificates, server)) if certificates else None
     gc.freeze()  # what is loaded by now stays: the collector need not walk through it again and again
+    gc.set_threshold(GARBAGE)
     await loop.run(
         machine.clock,
         collector,
