@@ -69,6 +69,10 @@ class LocalMachine:
         """Read it, and say when it was written."""
         return files.dated(path, most)
 
+    def device(self, path: str) -> int:
+        """Open it, and close it again."""
+        return files.device(path)
+
     def ended(self) -> Sequence[ProcessKey]:
         """Ask the kernel who went."""
         return self._processes.ended()

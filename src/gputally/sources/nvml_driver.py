@@ -10,6 +10,7 @@ from gputally.lanes import Lane
 from gputally.machine import Machine
 from gputally.model import LIBRARY_MISMATCH, YIELDED, Unreadable
 from gputally.sources.nvml_codes import LIBRARY_NOT_FOUND, OPERATING_SYSTEM, UNKNOWN
+from gputally.sources.nvml_rights import DEVICE, Rights
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 FIX = (
@@ -17,7 +18,7 @@ FIX = (
     "--nvml.library names another library; --machine simulated shows gputally without a GPU"
 )
 MISMATCH = "the driver was replaced under this process, whose library is of the old one"
-DEPRIVED = "every GPU has stopped answering at once, as when a container loses its device rules"
+DEPRIVED = f"every GPU refuses and {DEVICE} may no longer be opened: our container lost its device rules"
 
 
 class Doom:
@@ -60,6 +61,9 @@ class Driver:
         self.answered = False
         """Whether any GPU ever answered this process."""
         self._machine = machine
+        self._rights = Rights(
+            machine, deadline, lambda gone: self.doom.note(DEPRIVED, gone, machine.clock.monotonic())
+        )
         self._deadline = deadline
         self._patience = patience
         self._count_every = count_every
@@ -104,11 +108,14 @@ class Driver:
         self.up = False
         self.doom.note(MISMATCH, code == LIBRARY_MISMATCH, now)
 
-    def heed(self, codes: Sequence[int | None], now: float) -> None:
-        """How the GPUs answered: if all refuse alike, who had answered before, it is our own access."""
-        deprived = bool(codes) and all(code in (OPERATING_SYSTEM, UNKNOWN) for code in codes)
+    def heed(self, codes: Sequence[int | None]) -> None:
+        """How the GPUs answered: if all refuse alike, who had answered before, it may be our own access."""
+        refused = bool(codes) and all(code in (OPERATING_SYSTEM, UNKNOWN) for code in codes)
         self.answered |= None in codes
-        self.doom.note(DEPRIVED, deprived and self.answered, now)
+        if refused and self.answered:
+            self._rights.doubt()
+        else:
+            self._rights.trust()
 
     @property
     def cannot_load(self) -> bool:
@@ -164,7 +171,7 @@ class Driver:
         """The whole source is down: try again after a pause that grows."""
         self.up = False
         self.doom.note(MISMATCH, error.code == LIBRARY_MISMATCH, now)
-        self.heed([error.code], now)
+        self.heed([error.code])
         self._retry_at = now + self._retry_after
         self._retry_after = min(2 * self._retry_after, LAST_RETRY)
         self._error = Unreadable(f"{error}; {FIX}", error.code)
