@@ -5,6 +5,9 @@ from __future__ import annotations
 from gputally.parse import dcgm, path, switch, within
 from gputally.setting import Setting
 
+yield_time = within(1, 86_400)
+"""How long GPUs may be let go of."""
+
 TELLING = (
     Setting(
         "nvml.library", "", path, "PATH", "The NVML library; empty to look where drivers are usually found."
@@ -27,9 +30,10 @@ TELLING = (
     Setting(
         "nvml.yield",
         "10m",
-        within(1, 86_400),
+        yield_time,
         "DURATION",
-        "How long all GPUs are let go of at SIGUSR2, so that they can be reset; a second SIGUSR2 ends it.",
+        "How long all GPUs are let go of, so that they can be reset, at SIGUSR2 (a second one ends it), "
+        "at POST /-/yield without a time, and when the node's label says paused.",
     ),
     Setting(
         "nvml.pcie-throughput",

@@ -1,7 +1,6 @@
-"""A driver that comes late, is replaced, is to be let go of (F04, F05, F08, F17)."""
+"""A driver that comes late, is replaced, counts anew (F04, F05, F17)."""
 
 import shutil
-import signal
 from pathlib import Path
 
 from tests.daemon import Daemon, find
@@ -55,30 +54,6 @@ def replace_driver(fake: FakeNvml) -> None:
     fake.answer(None, INIT, MISMATCH)
     for place in range(4):
         fake.answer(place, "*", MISMATCH)
-
-
-def test_F08_told_to_let_go_it_holds_nothing_until_told_again(fake: FakeNvml) -> None:
-    with daemon(fake) as node:
-        before = node.wait_for(lambda s: well(s, fake, 0, 1, 2, 3))
-        node._process.send_signal(signal.SIGUSR2)
-        resting = node.wait_for(lambda s: find(s, "gputally_yielded") == [1] and fake.initialised == 0)
-        assert find(resting, "gputally_gpu_up") == []
-        assert fake.control.event_sets == fake.control.gpm_samples == 0
-        fake.gpus[0].reset()
-        node._process.send_signal(signal.SIGUSR2)
-        after = node.wait_for(lambda s: well(s, fake, 0, 1, 2, 3))
-        assert find(after, "gputally_yielded") == [0]
-        for place in range(4):
-            total = of(after, fake, place, "energy_joules_total") or 0
-            assert total >= (of(before, fake, place, "energy_joules_total") or 0)
-
-
-def test_F08_the_rest_ends_by_itself(fake: FakeNvml) -> None:
-    with daemon(fake, "--nvml.yield", "2s") as node:
-        node.wait_for(lambda s: well(s, fake, 0))
-        node._process.send_signal(signal.SIGUSR2)
-        node.wait_for(lambda s: find(s, "gputally_yielded") == [1])
-        node.wait_for(lambda s: well(s, fake, 0))
 
 
 def test_F17_a_counter_that_starts_again_or_leaps_takes_nothing_back(fake: FakeNvml) -> None:

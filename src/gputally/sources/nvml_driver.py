@@ -125,7 +125,8 @@ class Driver:
     @property
     def rests(self) -> bool:
         """Whether it was told to hold nothing."""
-        return self._resting_until is not None
+        until = self._resting_until
+        return until is not None and self._machine.clock.monotonic() < until
 
     def rest(self, until: float | None) -> None:
         """Let go of all GPUs until that time; None ends the rest."""
@@ -139,7 +140,7 @@ class Driver:
             return
         await self.close(lanes)
         held = "; a call that has not returned still holds them" if self._initialised else ""
-        raise Unreadable(f"nvml: told to let go of the GPUs (SIGUSR2){held}", YIELDED)
+        raise Unreadable(f"nvml: told to let go of the GPUs{held}", YIELDED)
 
     async def close(self, lanes: Sequence[Lane]) -> None:
         """Shut the library down, unless a call that never returns holds it."""
