@@ -48,6 +48,7 @@ class Config(Speaking):
     energy_intensity: str
     gpus: tuple[str, ...]
     nvml_library: str | None
+    nvml_isolation: str
     nvml_deadline: float
     nvml_grace: float
     nvml_yield: float

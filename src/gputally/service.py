@@ -171,7 +171,12 @@ def open_machine(config: Config, *, live: bool) -> Machine:
             sampler=config.simulated_sampler,
             usage=own_usage if live else lambda: FIXED_USAGE,
         )
-    return LocalMachine(config.nvml_library, config.proc_root or "/proc", config.dcgm_library)
+    return LocalMachine(
+        config.nvml_library,
+        config.proc_root or "/proc",
+        config.dcgm_library,
+        nvml_apart=config.nvml_isolation == "process",
+    )
 
 
 async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]:

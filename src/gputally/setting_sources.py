@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputally.parse import dcgm, path, switch, within
+from gputally.parse import dcgm, one_of, path, switch, within
 from gputally.setting import Setting
 
 yield_time = within(1, 86_400)
@@ -11,6 +11,14 @@ yield_time = within(1, 86_400)
 TELLING = (
     Setting(
         "nvml.library", "", path, "PATH", "The NVML library; empty to look where drivers are usually found."
+    ),
+    Setting(
+        "nvml.isolation",
+        "off",
+        one_of("off", "process"),
+        "off|process",
+        "Where the NVML library is loaded. off: here, and a crash of it ends us. process: in a process of its"
+        " own, which is started again when it dies; costs its memory, and more time per call.",
     ),
     Setting(
         "nvml.deadline",

@@ -9,7 +9,7 @@ from typing import Any
 from gputally.lanes import Lane
 from gputally.machine import Machine
 from gputally.model import LIBRARY_MISMATCH, YIELDED, Unreadable
-from gputally.sources.nvml_codes import LIBRARY_NOT_FOUND, OPERATING_SYSTEM, UNKNOWN
+from gputally.sources.nvml_codes import LIBRARY_NOT_FOUND, OPERATING_SYSTEM, UNINITIALIZED, UNKNOWN
 from gputally.sources.nvml_rights import DEVICE, Rights
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
@@ -149,8 +149,9 @@ class Driver:
             return
         try:
             await self.lane.ask(lambda: self._machine.nvml(None, "nvmlShutdown"), deadline=1.0)
-        except Unreadable:
-            return
+        except Unreadable as error:
+            if error.code != UNINITIALIZED:  # else there is nothing to shut down any more
+                return
         self._initialised = False
 
     def _start(self) -> tuple[int, Mapping[str, Any]]:
