@@ -25,7 +25,7 @@ LINE = (
     ("limits",),
     ("joined",),
     ("accounts",),
-    ("claims", "stays"),
+    ("claims", "stays", "workloads"),
     ("process_book",),
     ("ledger",),
     ("loop",),
@@ -51,7 +51,7 @@ LINE = (
 PLACE = {name: place for place, names in enumerate(LINE) for name in names}
 CORE = (
     *("model", "lanes", "collect", "meter", "apportion", "idle", "intensity", "weights", "attribute"),
-    *("coverage", "tally", "limits", "accounts", "process_book", "ledger", "loop", "metrics"),
+    *("coverage", "tally", "limits", "accounts", "workloads", "process_book", "ledger", "loop", "metrics"),
 )
 
 

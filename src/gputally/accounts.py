@@ -23,6 +23,13 @@ OTHER = "other"
 
 Place = tuple[Owner, str, str]
 """Whose, on which GPU, in which MIG instance."""
+NamespaceKey = tuple[str, str, str]
+"""Of which kind, in which namespace, on which GPU."""
+
+
+def of_namespace(place: Place) -> NamespaceKey:
+    """Where the namespace of an owner has its total."""
+    return place[0].kind, place[0].namespace, place[1]
 
 
 @dataclass(slots=True)
@@ -41,11 +48,15 @@ class Amounts:
 
     def add(self, more: Amounts) -> None:
         """Add up."""
-        self.energy_uj += more.energy_uj
-        self.estimated_uj += more.estimated_uj
-        self.idle_uj += more.idle_uj
-        if more.busy_us is not None:
-            self.busy_us = (self.busy_us or 0) + more.busy_us
+        self.count(more.energy_uj, more.estimated_uj, more.idle_uj, more.busy_us)
+
+    def count(self, energy_uj: int, estimated_uj: int, idle_uj: int, busy_us: int | None) -> None:
+        """Add up."""
+        self.energy_uj += energy_uj
+        self.estimated_uj += estimated_uj
+        self.idle_uj += idle_uj
+        if busy_us is not None:
+            self.busy_us = (self.busy_us or 0) + busy_us
 
 
 @dataclass
@@ -100,13 +111,11 @@ class Namespaces:
     """Totals that outlive workloads: the auditor's series, bounded in number."""
 
     def __init__(self) -> None:
-        self.totals: dict[tuple[str, str, str], Total] = {}
-        """(kind, namespace, GPU) -> what was used."""
+        self.totals: dict[NamespaceKey, Total] = {}
         self.folded = 0
 
-    def post(self, owner: Owner, uuid: str, amounts: Amounts, now: float) -> None:
+    def post(self, key: NamespaceKey, amounts: Amounts, now: float) -> None:
         """Add to the namespace's total on that GPU."""
-        key = (owner.kind, owner.namespace, uuid)
         total = self.totals.get(key)
         if total is None:
             total = self.totals[key] = Total(now)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from typing import NamedTuple
 
 from gputally import idle, intensity, meter
@@ -12,7 +14,7 @@ from gputally.idle import Floor
 from gputally.intensity import Consumer, Intensity
 from gputally.meter import Meter, Used
 from gputally.model import PENDING, Device, Grant, ProcessKey, Snapshot
-from gputally.weights import Seat, Weighed, weigh
+from gputally.weights import Seat, Seating, Weighed, seat, weigh
 
 SAMPLES_COVER = 12.0
 """Seconds that the driver's ring of activity samples surely reaches back."""
@@ -28,14 +30,14 @@ class Rules:
     learned_intensity: bool = True
 
 
-@dataclass(frozen=True)
-class GpuMemory:
+class GpuMemory(NamedTuple):
     """What a GPU's tick hands to its next."""
 
     meter: Meter
     floor: Floor = Floor()
     intensity: Intensity = Intensity()
-    owed: Mapping[Seat | None, float] = field(default_factory=dict)
+    owed: Mapping[Seat | None, float] = {}
+    seating: Seating = Seating()
     resumed: bool = False
     """It is of an exporter that ran before this one: what was used since, nobody watched."""
 
@@ -56,6 +58,10 @@ class ProcessShare(NamedTuple):
     idle_uj: int = 0
 
 
+_share = partial(tuple.__new__, ProcessShare)
+"""A share from its fields, without the cost of a constructor."""
+
+
 @dataclass(frozen=True)
 class GrantShare:
     """Idle energy charged to a grant, whether or not anybody uses it."""
@@ -64,14 +70,13 @@ class GrantShare:
     idle_uj: int
 
 
-@dataclass(frozen=True)
-class GpuShare:
+class GpuShare(NamedTuple):
     """What a GPU used, and the part of it that no process is charged."""
 
     uuid: str
     used: Used = Used()
     idle_uj: int = 0
-    unattributed_uj: Mapping[str, int] = field(default_factory=dict)
+    unattributed_uj: Mapping[str, int] = {}
     activity_seconds: float | None = None
     idle_watts: float | None = None
     idle_source: str = "unknown"
@@ -126,7 +131,8 @@ class _Tick:
         self._idle_uj: dict[Seat, int] = {}
         self.grants: list[GrantShare] = []
         used, after = meter.read(device, memory.meter)
-        weighed = weigh(device, now)
+        seating = seat(device, now, memory.seating)
+        weighed = weigh(device, now, seating)
         watts, source = _idle_watts(memory.floor, rules)
         idle_uj = min(used.energy_uj, round((watts or 0.0) * used.seconds * 1e6))
         dynamic_uj = used.energy_uj - idle_uj
@@ -135,7 +141,7 @@ class _Tick:
         left_uj = self._charge_idle(idle_uj, weighed)
         self.processes = self._shares(weighed)
         floor = idle.learn(memory.floor, after.read_at, weighed.empty, used.energy_uj, used.seconds)
-        self.after = GpuMemory(after, floor, learned, owed)
+        self.after = GpuMemory(after, floor, learned, owed, seating)
         self.gpu = GpuShare(
             device.uuid,
             used,
@@ -153,14 +159,17 @@ class _Tick:
         if not self._rules.learned_intensity or not weighed.busy_us or not fit:
             return before
         busy: dict[Consumer, float] = {}
-        for (key, _), busy_us in weighed.busy_us.items():
-            consumer = self._consumer(key)
+        for consumer, busy_us in zip(self._consumers(weighed), weighed.busy_us.values(), strict=True):
             busy[consumer] = busy.get(consumer, 0.0) + busy_us / 1e6
         return intensity.learn(before, busy, dynamic_uj / 1e6, used.seconds)
 
-    def _consumer(self, key: ProcessKey) -> Consumer:
-        owner = self._now.owners.get(key, PENDING)
-        return key if owner is PENDING else owner
+    def _consumers(self, weighed: Weighed) -> list[Consumer]:
+        """Who was busy, by owner; a process whose owner is not known yet is its own consumer."""
+        owners = self._now.owners
+        named = [owners.get(key, PENDING) for key, _ in weighed.busy_us]
+        if PENDING not in named:
+            return [*named]
+        return [key if o is PENDING else o for (key, _), o in zip(weighed.busy_us, named, strict=True)]
 
     def _charge(
         self,
@@ -183,36 +192,36 @@ class _Tick:
         if not weighed.weights:
             reason = "unknown_process" if weighed.unknown else "no_process"
             return self._unattribute(reason, dynamic_uj, owed)
+        seats: list[Seat | None] = [*weighed.weights]
         weights = self._by_intensity(weighed, learned)
-        parts, carried = apportion(dynamic_uj, weights, owed)
-        self._energy_uj = {
-            seat: part for (seat, _), part in zip(weights, parts, strict=True) if seat is not None
-        }
+        if weighed.unknown:
+            seats.append(None)
+        parts, carried = apportion(dynamic_uj, seats, weights, owed)
+        self._energy_uj = dict(zip(weighed.weights, parts, strict=False))
         if weighed.unknown:
             self._unattribute("unknown_process", parts[-1], owed)
         return carried
 
-    def _by_intensity(self, weighed: Weighed, learned: Intensity) -> list[tuple[Seat | None, int]]:
+    def _by_intensity(self, weighed: Weighed, learned: Intensity) -> list[int]:
         """Weights in microjoules-to-be: busy time x milliwatts; by time alone where nothing was learned.
 
         The unknown come last.
         """
-        weights: list[tuple[Seat | None, int]]
-        if weighed.by != "activity" or not learned.mean_watts or not learned.trust:
-            weights = list(weighed.weights.items())
-            return [*weights, (None, weighed.unknown)] if weighed.unknown else weights
-        weights = [
-            (seat, max(1, round(1e3 * busy_us * learned.weight(self._consumer(seat[0])))))
-            for seat, busy_us in weighed.weights.items()
+        weights, unknown = [*weighed.weights.values()], [weighed.unknown] if weighed.unknown else []
+        mean, trust, watts = learned.mean_watts, learned.trust, learned.watts
+        if weighed.by != "activity" or not mean or not trust:
+            return weights + unknown
+        learned_watts = map(watts.get, self._consumers(weighed), repeat(mean))
+        prices = [mean + trust * (each - mean) for each in learned_watts]
+        return [
+            max(1, round(1e3 * busy_us * price))
+            for busy_us, price in zip(weights + unknown, prices + [mean] * len(unknown), strict=True)
         ]
-        if weighed.unknown:
-            weights.append((None, max(1, round(1e3 * weighed.unknown * learned.mean_watts))))
-        return weights
 
     def _charge_idle(self, idle_uj: int, weighed: Weighed) -> int:
         """Divide the idle energy as the policy says; tells what stays with the GPU."""
         if self._rules.idle_policy == "equal" and weighed.holders and self._now.host_pid != "no":
-            parts, _ = apportion(idle_uj, [(holder, 1) for holder in weighed.holders], {})
+            parts, _ = apportion(idle_uj, weighed.holders, [1] * len(weighed.holders), {})
             self._idle_uj = dict(zip(weighed.holders, parts, strict=True))
             return 0
         if self._rules.idle_policy == "allocation":
@@ -225,12 +234,12 @@ class _Tick:
             return 0
         slices = {i.uuid: i.slices or 0 for i in self._device.instances or ()}
         whole = self._device.slices or 0
-        weights = [(n, slices.get(g.mig, 0) if g.mig else 1) for n, g in enumerate(grants)]
-        granted = sum(weight for _, weight in weights)
+        weights = [slices.get(g.mig, 0) if g.mig else 1 for g in grants]
+        granted = sum(weights)
         rest = max(0, whole - granted) if self._device.instances is not None else 0
         if not granted:
             return 0
-        parts, _ = apportion(idle_uj, [*weights, (len(grants), rest)], {})
+        parts, _ = apportion(idle_uj, range(len(grants) + 1), [*weights, rest], {})
         self.grants += [GrantShare(g, part) for g, part in zip(grants, parts, strict=False)]
         return sum(parts[: len(grants)])
 
@@ -239,18 +248,18 @@ class _Tick:
         uuid, energy, idle_uj, busy = self._device.uuid, self._energy_uj, self._idle_uj, weighed.busy_us
         divided = len(energy) + bool(weighed.unknown) > 1
         seats = energy if energy.keys() >= busy.keys() and not idle_uj else {**energy, **busy, **idle_uj}
-        return [
-            ProcessShare(
-                seat[0],
-                uuid,
-                seat[1],
-                busy.get(seat),
-                part := energy.get(seat, 0),
-                part if divided else 0,
-                idle_uj.get(seat, 0),
-            )
-            for seat in seats
-        ]
+        keys, migs = zip(*seats, strict=True) if seats else ((), ())
+        parts = [energy.get(seat, 0) for seat in seats]
+        columns = (
+            keys,
+            repeat(uuid),
+            migs,
+            map(busy.get, seats),
+            parts,
+            parts if divided else repeat(0),
+            [idle_uj.get(seat, 0) for seat in seats] if idle_uj else repeat(0),
+        )
+        return list(map(_share, zip(*columns, strict=False)))
 
     def _unattribute(
         self, reason: str, amount_uj: int, owed: Mapping[Seat | None, float]
@@ -269,12 +278,12 @@ def _idle_watts(floor: Floor, rules: Rules) -> tuple[float | None, str]:
 def _resume(device: Device, known: GpuMemory, rules: Rules) -> tuple[GpuShare, GpuMemory]:
     """The first reading after a restart: what was used in between is nobody's, if the counter ran on."""
     began = meter.start(device)
-    before = replace(known.meter, epoch=began.epoch, partitioned=began.partitioned, moved_at=began.read_at)
+    before = known.meter._replace(epoch=began.epoch, partitioned=began.partitioned, moved_at=began.read_at)
     used = Used() if before.integrating else meter.read(device, before)[0]
     watts, source = _idle_watts(known.floor, rules)
     unwatched = {"exporter_down": used.energy_uj} if used.energy_uj else {}
     share = GpuShare(device.uuid, used, 0, unwatched, idle_watts=watts, idle_source=source)
-    return share, replace(known, meter=began, resumed=False)
+    return share, known._replace(meter=began, resumed=False)
 
 
 def _nothing(device: Device, memory: GpuMemory, rules: Rules) -> GpuShare:

@@ -9,7 +9,6 @@ from typing import Any
 
 from gputally.machine import Machine
 from gputally.model import (
-    PENDING,
     Device,
     Health,
     Losses,
@@ -92,7 +91,7 @@ class Collector:
         mode, roll = self._roll(devices, now, pace)
         if mode == "no":
             devices = tuple(map(_without_processes, devices))
-        if any(owner is PENDING for owner in roll.owners.values()):
+        if roll.waiting:
             self._outside.hurry()
         if pace is Pace.INTERVAL:
             self._outside.look(devices, roll.processes, roll.owners)

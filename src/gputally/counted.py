@@ -56,12 +56,18 @@ class Losses:
     @staticmethod
     def sum(parts: Iterable[Losses]) -> Losses:
         """All of them together."""
+        told = [part for part in parts if part.samples or part.nvml_errors]
+        if not told:
+            return NO_LOSSES
         samples: Counter[str] = Counter()
         errors: Counter[tuple[str, str]] = Counter()
-        for part in parts:
+        for part in told:
             samples.update(part.samples)
             errors.update(part.nvml_errors)
         return Losses(samples, errors)
+
+
+NO_LOSSES = Losses()
 
 
 @dataclass(frozen=True)

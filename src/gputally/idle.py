@@ -29,7 +29,7 @@ class Floor:
 def learn(floor: Floor, now: float, empty: bool, energy_uj: int, seconds: float) -> Floor:
     """The floor after one more reading; only time at rest teaches anything."""
     if not empty:
-        return Floor(floor.samples)
+        return floor if floor.empty_since is None else Floor(floor.samples)
     if floor.empty_since is None:
         return Floor(floor.samples, now)
     if now - floor.empty_since < SETTLE:

@@ -1,4 +1,4 @@
-"""A lane: a daemon thread with one outstanding call, so that a call that never returns stops nobody."""
+"""A lane: one thing that is asked one question at a time, so that a call that never returns stops nobody."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -14,6 +13,9 @@ from typing import Any, TypeVar
 from gputally.model import Unreadable
 
 T = TypeVar("T")
+
+SPARE = 2
+"""Threads that are kept while there is nothing to ask."""
 
 
 class Lane:
@@ -23,119 +25,168 @@ class Lane:
         self.name = name
         self.busy = False
         self.stuck = False
-        self._calls: SimpleQueue[_Asked | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._alarm: asyncio.TimerHandle | None = None
 
     async def ask(self, call: Callable[[], T], deadline: float) -> T:
         """Answer of the call, or Unreadable once the deadline has passed or while an older call is out."""
         if self.busy:
             raise Unreadable(f"{self.name}: an earlier call has not returned")
-        turns = Turns()
-        answer = turns.add(self, call, deadline)
-        turns.next()
+        turns = Turns(deadline)
+        answer = turns.add(self, call)
+        turns.begin()
         return await answer
 
     def end(self) -> None:
-        """Let the thread go once its call has returned; nothing is asked after this."""
+        """Nothing is asked after this."""
         self.busy = True
-        self._calls.put(None)
 
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name=f"lane {self.name}", daemon=True)
-            self._thread.start()
 
-    def _give_up(self, answer: asyncio.Future[Any], deadline: float) -> None:
-        if not answer.done():
-            self.stuck = True
-            answer.set_exception(Unreadable(f"{self.name}: no answer within {deadline:g} s"))
+class Turns:
+    """Calls of several lanes, made by one thread one after the other; it wakes the loop once, at the end.
+
+    A call that does not return keeps its thread, and those that wait behind it get another one. With a thread
+    for each lane, waking them all would cost more than most calls.
+    """
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._loop = asyncio.get_running_loop()
+        self._out: list[_Asked] = []
+        self._waiting: deque[_Asked] = deque()
+        self._returned: deque[_Asked] = deque()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._news: asyncio.Future[None] | None = None
+
+    def add(self, lane: Lane, call: Callable[[], T]) -> asyncio.Future[T]:
+        """Have an idle lane make the call when its turn comes; Unreadable once the deadline has passed."""
+        answer: asyncio.Future[T] = self._loop.create_future()
+        lane.busy = True
+        asked = _Asked(lane, call, answer)
+        self._out.append(asked)
+        self._waiting.append(asked)
+        return answer
+
+    def begin(self) -> None:
+        """Let a thread make the calls that wait, beside those that are out."""
+        if self._alarm is None:
+            self._alarm = self._loop.call_later(self._deadline, self._give_up)
+        try:
+            _CREW.do(self._work)
+        except RuntimeError as error:  # the system lets us have no more threads
+            while self._waiting:
+                asked = self._waiting.popleft()
+                asked.error = Unreadable(f"{asked.lane.name}: {error}")
+                self._returned.append(asked)
+            self._loop.call_soon(self._hear)
+
+    async def all(self, turn: float) -> None:
+        """Have every call begun: when the one before returned, or did not within its turn."""
+        while self._waiting:
+            self.begin()
+            while await self._told(turn) and self._waiting:
+                pass
+
+    async def _told(self, turn: float) -> int:
+        """How many calls have returned, once that is all of them or the turn is over."""
+        news = self._news = self._loop.create_future()
+        over = self._loop.call_later(turn, _set, news)
+        await news
+        over.cancel()
+        return self._tell()
 
     def _work(self) -> None:
-        while True:
-            asked = self._calls.get()
-            if asked is None:
-                return
+        """In a thread of the crew: make calls until none waits."""
+        while self._waiting:
+            try:
+                asked = self._waiting.popleft()
+            except IndexError:
+                return  # another thread has taken the last one meanwhile
             try:
                 asked.value = asked.call()
             except BaseException as failure:  # noqa: BLE001  it belongs to whoever asked
                 asked.error = failure
-            try:
-                asked.turns.returned(asked)
-            except RuntimeError:
-                return  # the loop is closed: nobody is left to be told
+            self._returned.append(asked)
+        try:
+            self._loop.call_soon_threadsafe(self._hear)
+        except RuntimeError:
+            return  # the loop is closed: nobody is left to be told
 
-    def _returned(self, asked: _Asked) -> None:
-        self.busy = self.stuck = False
-        if self._alarm is not None:
-            self._alarm.cancel()
-        if asked.answer.done():
-            return
-        if asked.error is None:
-            asked.answer.set_result(asked.value)
+    def _hear(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
         else:
-            asked.answer.set_exception(asked.error)
-
-
-@dataclass(eq=False, slots=True)
-class _Asked:
-    """A call on its way through a lane."""
-
-    turns: Turns
-    lane: Lane
-    call: Callable[[], Any]
-    answer: asyncio.Future[Any]
-    value: Any = None
-    error: BaseException | None = None
-
-
-class Turns:
-    """Calls of several lanes, one after the other: each thread wakes the next, and only the last the loop.
-
-    Threads that want the interpreter all at once cost twice the time, and so does a loop that wakes for each.
-    """
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._waiting: deque[_Asked] = deque()
-        self._returned: deque[_Asked] = deque()
-
-    def add(self, lane: Lane, call: Callable[[], T], deadline: float) -> asyncio.Future[T]:
-        """Have an idle lane make the call when its turn comes; Unreadable once the deadline has passed."""
-        answer: asyncio.Future[T] = self._loop.create_future()
-        lane.busy = True
-        lane._start()
-        lane._alarm = self._loop.call_later(deadline, lane._give_up, answer, deadline)
-        self._waiting.append(_Asked(self, lane, call, answer))
-        return answer
-
-    def next(self) -> None:
-        """Begin the next call, if there is one, beside those that are out."""
-        with suppress(IndexError):  # another thread may have taken the last one meanwhile
-            asked = self._waiting.popleft()
-            asked.lane._calls.put(asked)
-
-    async def all(self, turn: float) -> None:
-        """Begin every call: when the one before returned, or did not within its turn."""
-        answers = [asked.answer for asked in self._waiting]
-        self.next()
-        while self._waiting:
-            await asyncio.wait(answers, timeout=turn)
-            if not self._tell():
-                self.next()
-
-    def returned(self, asked: _Asked) -> None:
-        """In the lane's thread: pass on; the loop is told when nobody waits for a turn any more."""
-        self._returned.append(asked)
-        self.next()
-        if not self._waiting:
-            self._loop.call_soon_threadsafe(self._tell)
+            self._tell()
 
     def _tell(self) -> int:
         """Hand out what has returned; tells how many calls that were."""
         told = 0
         while self._returned:
             asked = self._returned.popleft()
-            asked.lane._returned(asked)
+            self._out.remove(asked)
+            asked.hand_out()
             told += 1
+        if not self._out and self._alarm is not None:
+            self._alarm.cancel()
         return told
+
+    def _give_up(self) -> None:
+        self._tell()
+        for asked in self._out:
+            if not asked.answer.done():
+                asked.lane.stuck = True
+                late = f"{asked.lane.name}: no answer within {self._deadline:g} s"
+                asked.answer.set_exception(Unreadable(late))
+
+
+@dataclass(eq=False, slots=True)
+class _Asked:
+    """A call on its way through a lane."""
+
+    lane: Lane
+    call: Callable[[], Any]
+    answer: asyncio.Future[Any]
+    value: Any = None
+    error: BaseException | None = None
+
+    def hand_out(self) -> None:
+        """In the loop: the call has returned."""
+        self.lane.busy = self.lane.stuck = False
+        if self.answer.done():
+            return
+        if self.error is None:
+            self.answer.set_result(self.value)
+        else:
+            self.answer.set_exception(self.error)
+
+
+class _Crew:
+    """Daemon threads: as many as there are calls out, and a few to spare."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Have a thread do this at once, whatever the others are stuck in."""
+        with self._lock:
+            idle = self._idle > 0
+            self._idle -= idle
+        if not idle:
+            threading.Thread(target=self._serve, name="lane", daemon=True).start()
+        self._work.put(work)
+
+    def _serve(self) -> None:
+        while True:
+            self._work.get()()
+            with self._lock:
+                if self._idle >= SPARE:
+                    return
+                self._idle += 1
+
+
+_CREW = _Crew()
+
+
+def _set(news: asyncio.Future[None]) -> None:
+    if not news.done():
+        news.set_result(None)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
-from gputally.accounts import Account, Amounts, Books, GpuAccount, Held, Place
+from gputally.accounts import Account, Amounts, Books, GpuAccount, Held, Place, of_namespace
 from gputally.attribute import GpuShare, Memory, ProcessShare, Rules, attribute
 from gputally.claims import ClaimBook
 from gputally.coverage import coverage
@@ -13,7 +12,8 @@ from gputally.limits import limits
 from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Holder, Owner, Snapshot, State
 from gputally.process_book import ProcessBook, ProcessRules
 from gputally.stays import StayBook
-from gputally.tally import Gpu, Tally, Workload
+from gputally.tally import Gpu, Tally
+from gputally.workloads import workloads
 
 MOST_WORKLOADS = 10_000
 NAME_WITHIN = 30.0
@@ -56,17 +56,16 @@ class Ledger:
     def post(self, snapshot: Snapshot) -> None:
         """Add what this tick brought."""
         shares, self.memory = attribute(snapshot, self.memory, self._rules)
-        self.books.samples_dropped.update(snapshot.losses.samples)
-        self.books.nvml_errors.update(snapshot.losses.nvml_errors)
+        if snapshot.losses.samples or snapshot.losses.nvml_errors:
+            self.books.samples_dropped.update(snapshot.losses.samples)
+            self.books.nvml_errors.update(snapshot.losses.nvml_errors)
         self._meet(snapshot)
         for gpu in shares.gpus:
             self._post_gpu(gpu)
-        for process in shares.processes:
-            self._post_process(process, snapshot)
+        self._post_processes(shares.processes, snapshot)
         for share in shares.grants:
             place = (share.grant.owner, share.grant.uuid, share.grant.mig)
-            self._post_place(place, Amounts(idle_uj=share.idle_uj), snapshot.monotonic)
-            self._put_down(place, Amounts(idle_uj=share.idle_uj))
+            self._post_tick(place, Amounts(idle_uj=share.idle_uj), snapshot.monotonic)
         self._name_pending(snapshot)
         self._release(lambda held: snapshot.monotonic - held.since > NAME_WITHIN, snapshot.monotonic)
         if self._book is not None:
@@ -93,7 +92,7 @@ class Ledger:
             snapshot=snapshot,
             machine=self._machine,
             gpus=gpus,
-            workloads=self._workloads(snapshot, fresh, indexes),
+            workloads=workloads(self.books, snapshot, fresh, self._rules.idle_policy != "none"),
             namespaces=self._namespaces.rows(indexes),
             processes=self._book.rows(snapshot, fresh) if self._book is not None else (),
             limits=limits(snapshot, fresh),
@@ -118,26 +117,30 @@ class Ledger:
             for pid, mig in _places(device):
                 owner = _owner(snapshot, pid)
                 if owner is not PENDING and owner is not UNNAMED:
-                    self._account((owner, device.uuid, mig), snapshot.monotonic)
+                    place = (owner, device.uuid, mig)
+                    account = self._work.get(place) or self._open(place, snapshot.monotonic)
+                    if account is not None:
+                        account.seen_at = snapshot.monotonic
 
-    def _account(self, place: Place, now: float) -> Account | None:
-        account = self._work.get(place)
-        if account is None and len(self._work) < MOST_WORKLOADS:
-            account = self._work[place] = Account(now, held=Held(now) if self._scraped else None)
-            self._namespaces.post(place[0], place[1], Amounts(), now)
-        if account is None:
+    def _open(self, place: Place, now: float) -> Account | None:
+        """Open an account, unless there are too many."""
+        if len(self._work) >= MOST_WORKLOADS:
             self.books.series_dropped["workloads"] += 1
             return None
-        account.seen_at = now
+        account = self._work[place] = Account(now, held=Held(now) if self._scraped else None)
+        self._namespaces.post(of_namespace(place), Amounts(), now)
         return account
 
     def _post_gpu(self, share: GpuShare) -> None:
-        account = self._gpus.setdefault(share.uuid, GpuAccount())
+        account = self._gpus.get(share.uuid)
+        if account is None:
+            account = self._gpus[share.uuid] = GpuAccount()
         used, mark = share.used, self.memory[share.uuid].meter
         if mark.energy_uj is not None or used.energy_uj or account.energy_uj is not None:
             account.energy_uj = (account.energy_uj or 0) + used.energy_uj
         account.idle_uj += share.idle_uj
-        account.unattributed_uj.update(share.unattributed_uj)
+        for reason, amount_uj in share.unattributed_uj.items():
+            account.unattributed_uj[reason] += amount_uj
         account.discarded_uj += used.discarded_uj
         account.resets += used.resets
         account.integrated = mark.integrating
@@ -145,38 +148,65 @@ class Ledger:
         account.trust = share.trust
         account.window_seconds += share.activity_seconds or 0.0
 
-    def _post_process(self, share: ProcessShare, snapshot: Snapshot) -> None:
+    def _post_processes(self, shares: Sequence[ProcessShare], snapshot: Snapshot) -> None:
+        """Post to everybody's account; a namespace is posted once, with the sum of its workloads on a GPU."""
+        owners, work, now = snapshot.owners, self._work, snapshot.monotonic
+        sums: dict[tuple[str, str, str], Amounts] = {}
+        for share in shares:
+            key, uuid, mig, busy_us, energy_uj, estimated_uj, idle_uj = share
+            owner = owners.get(key, UNKNOWN)
+            account = work.get((owner, uuid, mig))
+            if account is None or account.held is not None or owner is UNKNOWN:
+                self._post_process(share, owner, now)
+                continue
+            account.seen_at = now
+            account.window_us += busy_us or 0
+            account.window_uj += energy_uj + idle_uj
+            account.totals.count(energy_uj, estimated_uj, idle_uj, busy_us)
+            place = (owner.kind, owner.namespace, uuid)
+            total = sums.get(place)
+            if total is None:
+                total = sums[place] = Amounts()
+            total.count(energy_uj, estimated_uj, idle_uj, busy_us)
+        for place, total in sums.items():
+            self._namespaces.post(place, total, now)
+
+    def _post_process(self, share: ProcessShare, owner: Owner, now: float) -> None:
+        """Post to somebody who is nobody yet, or whose series was not seen yet."""
         amounts = Amounts(share.energy_uj, share.estimated_uj, share.idle_uj, share.busy_us)
-        owner = snapshot.owners.get(share.key, UNKNOWN)
         if owner is PENDING:
             key = (share.key, share.uuid, share.mig)
-            self._pending.setdefault(key, Held(snapshot.monotonic)).amounts.add(amounts)
+            self._pending.setdefault(key, Held(now)).amounts.add(amounts)
+        elif owner is UNKNOWN or owner is UNNAMED:
+            self._post_nobody(owner, share.uuid, share.mig, amounts, now)
         else:
-            self._post_owner(owner, share.uuid, share.mig, amounts, snapshot.monotonic)
-            self._put_down((owner, share.uuid, share.mig), amounts)
+            self._post_tick((owner, share.uuid, share.mig), amounts, now)
 
-    def _put_down(self, place: Place, amounts: Amounts) -> None:
-        account = self._work.get(place)
-        if account is not None and place[0] is not UNKNOWN:
+    def _post_tick(self, place: Place, amounts: Amounts, now: float) -> None:
+        """Post what belongs to this tick, and so to the part of the energy that is told of this interval."""
+        account = self._post_place(place, amounts, now)
+        if account is not None:
             account.window_uj += amounts.all_uj
 
-    def _post_owner(self, owner: Owner, uuid: str, mig: str, amounts: Amounts, now: float) -> None:
-        if owner is UNKNOWN or owner is UNNAMED:
-            reason = "unnamed" if owner is UNNAMED else "unknown_process"
-            self._gpus.setdefault(uuid, GpuAccount()).unattributed_uj[reason] += amounts.all_uj
-            amounts = replace(amounts, energy_uj=0, estimated_uj=0, idle_uj=0)
-        if owner is not UNNAMED:
-            self._post_place((owner, uuid, mig), amounts, now)
+    def _post_nobody(self, owner: Owner, uuid: str, mig: str, amounts: Amounts, now: float) -> None:
+        """The energy is the GPU's own, with the reason why; of those who have a series, time is told."""
+        reason = "unnamed" if owner is UNNAMED else "unknown_process"
+        unattributed = self._gpus.setdefault(uuid, GpuAccount()).unattributed_uj
+        unattributed[reason] += amounts.all_uj
+        if owner is UNKNOWN:
+            self._post_place((owner, uuid, mig), Amounts(busy_us=amounts.busy_us), now)
 
-    def _post_place(self, place: Place, amounts: Amounts, now: float) -> None:
-        account = self._account(place, now)
+    def _post_place(self, place: Place, amounts: Amounts, now: float) -> Account | None:
+        account = self._work.get(place) or self._open(place, now)
         if account is not None:
+            account.seen_at = now
             account.window_us += amounts.busy_us or 0
             if account.held is not None:
                 account.held.amounts.add(amounts)
-                return
+                return account
             account.totals.add(amounts)
-        self._namespaces.post(place[0], place[1], amounts, now)
+        self._namespaces.post(of_namespace(place), amounts, now)
+        return account
 
     def _name_pending(self, snapshot: Snapshot) -> None:
         """Post what waited for a name that has come, and give up on names that did not come in time."""
@@ -186,7 +216,10 @@ class Ledger:
                 owner = UNNAMED
             if owner is not PENDING:
                 del self._pending[key]
-                self._post_owner(owner, key[1], key[2], held.amounts, snapshot.monotonic)
+                if owner is UNKNOWN or owner is UNNAMED:
+                    self._post_nobody(owner, key[1], key[2], held.amounts, snapshot.monotonic)
+                else:
+                    self._post_place((owner, key[1], key[2]), held.amounts, snapshot.monotonic)
 
     def _release(self, when: Callable[[Held], bool], now: float, shown_only: bool = False) -> None:
         """Post what waited for its series to be seen at zero, which is what makes increase() right."""
@@ -195,7 +228,7 @@ class Ledger:
             if held is not None and (account.shown or not shown_only) and when(held):
                 account.held = None
                 account.totals.add(held.amounts)
-                self._namespaces.post(place[0], place[1], held.amounts, now)
+                self._namespaces.post(of_namespace(place), held.amounts, now)
 
     def _gpu(self, device: Device, snapshot: Snapshot, pending_uj: int) -> Gpu:
         account = self._gpus.get(device.uuid, GpuAccount())
@@ -215,50 +248,6 @@ class Ledger:
             idle_source=account.idle_source,
             trust=account.trust,
             coverage_ratio=coverage(device, snapshot) if fresh else None,
-        )
-
-    def _workloads(
-        self, snapshot: Snapshot, fresh: dict[str, Device], indexes: dict[str, int]
-    ) -> tuple[Workload, ...]:
-        present = _present(snapshot, fresh)
-        return tuple(
-            self._workload(place, account, indexes[place[1]], present.get(place, {}), snapshot, fresh)
-            for place, account in self._work.items()
-            if place[1] in indexes
-        )
-
-    def _workload(
-        self,
-        place: Place,
-        account: Account,
-        index: int,
-        pids: dict[int, int | None],
-        snapshot: Snapshot,
-        fresh: dict[str, Device],
-    ) -> Workload:
-        owner, uuid, mig = place
-        account.shown = True
-        totals = account.totals
-        told = uuid in fresh and fresh[uuid].activities is not None
-        if totals.busy_us is None and told:
-            totals.busy_us = 0  # it could have been seen busy, and was not
-        window = self._gpus[uuid].window_seconds if uuid in self._gpus and pids else 0.0
-        memory = [used for used in pids.values() if used is not None]
-        starts = [snapshot.processes[pid].started_at for pid in pids if pid in snapshot.processes]
-        return Workload(
-            owner,
-            index,
-            uuid,
-            mig,
-            active=bool(pids) if uuid in fresh else None,
-            processes=len(pids) or None,
-            memory_used_bytes=sum(memory) if memory else None,
-            sm_utilization_ratio=min(1.0, account.window_us / (window * 1e6)) if window > 0 else None,
-            sm_busy_us=totals.busy_us,
-            energy_uj=totals.energy_uj if owner is not UNKNOWN else None,
-            estimated_uj=totals.estimated_uj if owner is not UNKNOWN else None,
-            idle_uj=totals.idle_uj if self._rules.idle_policy != "none" else None,
-            start_time_seconds=min((s for s in starts if s is not None), default=None),
         )
 
     def _turn_page(self, now: float, fresh: dict[str, Device]) -> None:
@@ -283,13 +272,3 @@ def _places(device: Device) -> list[tuple[int, str]]:
 def _owner(snapshot: Snapshot, pid: int) -> Owner:
     process = snapshot.processes.get(pid)
     return UNKNOWN if process is None else snapshot.owners[process.key]
-
-
-def _present(snapshot: Snapshot, fresh: dict[str, Device]) -> dict[Place, dict[int, int | None]]:
-    """Who holds a context where: its processes, with their memory."""
-    found: dict[Place, dict[int, int | None]] = {}
-    for uuid, device in fresh.items():
-        for holder in device.holders or ():
-            place = (_owner(snapshot, holder.pid), uuid, holder.mig)
-            found.setdefault(place, {})[holder.pid] = holder.memory_used_bytes
-    return found

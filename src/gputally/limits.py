@@ -27,8 +27,10 @@ def held(snapshot: Snapshot) -> list[Place]:
 
 def limits(snapshot: Snapshot, fresh: Mapping[str, Device]) -> tuple[Limit, ...]:
     """Limits of everybody who was granted a GPU or is on one, each by its method."""
-    granted = [(grant.owner, grant.uuid, grant.mig) for grant in snapshot.grants or ()]
-    sharers = Counter((uuid, mig) for _, uuid, mig in set(granted))
+    granted = dict.fromkeys((grant.owner, grant.uuid, grant.mig) for grant in snapshot.grants or ())
+    if not granted and not _told(snapshot, fresh):
+        return ()
+    sharers = Counter((uuid, mig) for _, uuid, mig in granted)
     found = []
     for place in dict.fromkeys((*granted, *held(snapshot))):
         owner, uuid, mig = place
@@ -39,6 +41,15 @@ def limits(snapshot: Snapshot, fresh: Mapping[str, Device]) -> tuple[Limit, ...]
         methods = _of_instance(device, mig) if mig else _of_gpu(device, owner, shared, snapshot)
         found += [Limit(owner, device.index, uuid, mig, method, limit) for method, limit in methods]
     return tuple(found)
+
+
+def _told(snapshot: Snapshot, fresh: Mapping[str, Device]) -> bool:
+    """Whether anybody says how much those who were granted nothing may use."""
+    return (
+        snapshot.vgpu_ratio is not None
+        or any(device.instances for device in fresh.values())
+        or any(HAMI in detail.annotations for detail in snapshot.details.values())
+    )
 
 
 def _of_instance(device: Device, mig: str) -> Iterator[tuple[str, int]]:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 from gputally.collect import Collector
 from gputally.ledger import Ledger
@@ -62,6 +62,7 @@ async def run(
     number, due = 0, clock.monotonic()
     fault: str | None = None
     up = False  # until something answers, every tick is an interval, so that nothing is shown late
+    stopped = asyncio.ensure_future(stop.wait())
     while not stop.is_set():
         try:
             if outlet.served:
@@ -78,7 +79,7 @@ async def run(
             fault = repr(error)
         number += 1
         due = max(due + tick, clock.monotonic())
-        await _until(clock, due, stop)
+        await _until(clock, due, stopped)
 
 
 async def once(collector: Collector, ledger: Ledger, pace: Pace) -> Tally | None:
@@ -88,11 +89,10 @@ async def once(collector: Collector, ledger: Ledger, pace: Pace) -> Tally | None
     return ledger.tally(snapshot) if pace is Pace.INTERVAL else None
 
 
-async def _until(clock: Clock, due: float, stop: asyncio.Event) -> None:
+async def _until(clock: Clock, due: float, stopped: asyncio.Future[Any]) -> None:
     """Wait for the moment or for the end, whichever comes first."""
-    waits = [asyncio.ensure_future(clock.until(due)), asyncio.ensure_future(stop.wait())]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
-        with suppress(asyncio.CancelledError):
-            await wait
+    wait = asyncio.ensure_future(clock.until(due))
+    await asyncio.wait((wait, stopped), return_when=asyncio.FIRST_COMPLETED)
+    wait.cancel()
+    with suppress(asyncio.CancelledError):
+        await wait

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gputally.model import Device
 
@@ -13,8 +13,7 @@ STILL_FOR = 5.0
 """Seconds after which a counter that stands still while power flows counts as frozen."""
 
 
-@dataclass(frozen=True)
-class Meter:
+class Meter(NamedTuple):
     """Where a GPU's energy counter stood when it was last read."""
 
     read_at: float
@@ -26,8 +25,7 @@ class Meter:
     """The counter is frozen or absent, and power stands in for it."""
 
 
-@dataclass(frozen=True)
-class Used:
+class Used(NamedTuple):
     """What a GPU used; claimed, or set aside because the counter cannot be believed."""
 
     seconds: float = 0.0
@@ -57,7 +55,7 @@ def read(device: Device, before: Meter) -> tuple[Used, Meter]:
     after = start(device)
     seconds = after.read_at - before.read_at
     if before.integrating and device.energy_uj == before.energy_uj:
-        return _integrate(device, seconds), replace(before, read_at=after.read_at, epoch=after.epoch)
+        return _integrate(device, seconds), before._replace(read_at=after.read_at, epoch=after.epoch)
     if before.integrating or before.energy_uj is None:
         return Used(seconds), after  # it moves again: what it says of the time before was integrated
     if device.energy_uj is None or device.energy_uj == before.energy_uj:
@@ -82,11 +80,11 @@ def _still(device: Device, before: Meter, after: Meter) -> tuple[Used, Meter]:
     frozen = after.read_at - before.moved_at >= STILL_FOR and bool(device.power_watts)
     if frozen:
         seconds = after.read_at - before.read_at
-        return _integrate(device, seconds), replace(before, read_at=after.read_at, integrating=True)
+        return _integrate(device, seconds), before._replace(read_at=after.read_at, integrating=True)
     if device.energy_uj is None:
         return Used(), before
     # Standing still is a reading too: nothing was used.
-    return Used(after.read_at - before.read_at), replace(before, read_at=after.read_at)
+    return Used(after.read_at - before.read_at), before._replace(read_at=after.read_at)
 
 
 def _integrate(device: Device, seconds: float) -> Used:

@@ -110,7 +110,7 @@ def _add(amounts: dict[str, Any], more: Amounts) -> None:
 
 def _encode_memory(known: GpuMemory) -> dict[str, Any]:
     return {
-        "meter": asdict(known.meter),
+        "meter": known.meter._asdict(),
         "floor": list(known.floor.samples),
         "intensity": intensity.freeze(known.intensity, Owner),
     }

@@ -3,40 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from gputally.model import Device, Instance, ProcessKey, Snapshot
+from gputally.model import Device, Holder, Instance, Process, ProcessKey, Snapshot
 
 Seat = tuple[ProcessKey, str]
 """A process, in a MIG instance (empty without MIG)."""
 
 
-@dataclass(frozen=True)
-class Weighed:
+class Seating(NamedTuple):
+    """Who holds a context on a GPU; true for as long as it lists the same and they are the same processes."""
+
+    listed: tuple[Holder, ...] | None = None
+    processes: Mapping[int, Process] | None = None
+    holders: tuple[Seat, ...] = ()
+    hidden: int = 0
+    """Holders that could not be read."""
+    whole: Mapping[int, Seat] = {}
+    """pid -> its seat, of those who hold one outside any MIG instance."""
+
+
+class Weighed(NamedTuple):
     """Everyone on one GPU in one tick."""
 
-    weights: Mapping[Seat, int] = field(default_factory=dict)
+    weights: Mapping[Seat, int] = {}
     """Those who weigh something."""
     by: str = "nothing"
     """activity (samples of each), instance (MIG), alone, presence (they hold a context), nothing."""
     unknown: int = 0
     """Weight of processes that could not be read."""
     holders: tuple[Seat, ...] = ()
-    busy_us: Mapping[Seat, int] = field(default_factory=dict)
+    busy_us: Mapping[Seat, int] = {}
     empty: bool = False
     """Surely nobody holds a context."""
 
 
-def weigh(device: Device, now: Snapshot) -> Weighed:
-    """Weights by activity where it is known; else by MIG slices, or by presence alone."""
+def seat(device: Device, now: Snapshot, before: Seating) -> Seating:
+    """Who holds a context; worked out anew only when somebody came, went or became somebody else."""
+    if before.processes is now.processes and before.listed == device.holders:
+        return before
     found = [(now.processes.get(holder.pid), holder.mig) for holder in device.holders or ()]
-    holders = tuple([(process.key, mig) for process, mig in found if process is not None])
-    hidden = len(found) - len(holders)
+    holders = tuple(dict.fromkeys((process.key, mig) for process, mig in found if process is not None))
+    hidden = sum(process is None for process, _ in found)
+    whole = {seat[0].pid: seat for seat in holders if not seat[1]}
+    return Seating(device.holders, now.processes, holders, hidden, whole)
+
+
+def weigh(device: Device, now: Snapshot, seating: Seating) -> Weighed:
+    """Weights by activity where it is known; else by MIG slices, or by presence alone."""
+    holders, hidden = seating.holders, seating.hidden
     empty = device.holders == () and not device.activities
     if device.instances is not None:
         return _by_instance(device.instances, holders, hidden, empty)
-    busy_us, unknown = _activity(device, now)
-    present = tuple(dict.fromkeys((*holders, *busy_us)))
+    busy_us, unknown, others = _activity(device, now, seating)
+    present = (*holders, *others) if others else holders
     if len(present) == 1 and not hidden and not unknown:
         return Weighed({present[0]: 1}, "alone", 0, present, busy_us)
     if busy_us or unknown:
@@ -45,21 +65,28 @@ def weigh(device: Device, now: Snapshot) -> Weighed:
     return Weighed(dict.fromkeys(present, 1), by, hidden, present, busy_us, empty)
 
 
-def _activity(device: Device, now: Snapshot) -> tuple[dict[Seat, int], int]:
-    """Busy microseconds of each process, and of those that could not be read together."""
+def _activity(device: Device, now: Snapshot, seating: Seating) -> tuple[dict[Seat, int], int, list[Seat]]:
+    """Busy microseconds of each process, of those that could not be read together, and who is not listed."""
     busy: dict[Seat, int] = {}
+    others: list[Seat] = []
     unknown = 0
     scale = (device.activity_seconds or 0.0) * 1e6
-    processes = now.processes
+    whole = seating.whole
     for activity in device.activities or ():
-        process = processes.get(activity.pid)
-        busy_us = round(activity.sm_ratio * scale)
-        if process is None:
-            unknown += busy_us
-        elif busy_us:
+        busy_us = round(activity[2] * scale)
+        if not busy_us:
+            continue
+        seat = whole.get(activity[0])
+        if seat is None:
+            process = now.processes.get(activity[0])
+            if process is None:
+                unknown += busy_us
+                continue
             seat = (process.key, "")
-            busy[seat] = busy.get(seat, 0) + busy_us
-    return busy, unknown
+            if seat not in busy:
+                others.append(seat)
+        busy[seat] = busy.get(seat, 0) + busy_us
+    return busy, unknown, others
 
 
 def _by_instance(

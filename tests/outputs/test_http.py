@@ -18,7 +18,16 @@ from typing import TypeVar
 
 import pytest
 
-from gputally.outputs.http import Answer, BindError, HttpServer, Limits, Request, Respond, parse_address
+from gputally.outputs.http import (
+    AT_ONCE,
+    Answer,
+    BindError,
+    HttpServer,
+    Limits,
+    Request,
+    Respond,
+    parse_address,
+)
 
 T = TypeVar("T")
 PATIENCE = 30.0  # long enough for the noisiest machine; nothing waits that long when all is well
@@ -172,7 +181,11 @@ def test_the_responder_sees_the_request(serve: Serve) -> None:
     assert request.headers["Accept-Encoding"] == request.headers.get("accept-encoding") == "gzip"
 
 
-@pytest.mark.parametrize("body", [b"", "10 µJ ☢\n".encode(), bytes(range(256)) * 4096])
+@pytest.mark.parametrize(
+    "body",
+    [b"", "10 µJ ☢\n".encode(), bytes(AT_ONCE), bytes(AT_ONCE + 1), bytes(range(256)) * 4096],
+    ids=["empty", "short", "at once", "apart", "long"],
+)
 def test_content_length_counts_bytes_and_head_equals_get(serve: Serve, body: bytes) -> None:
     running = serve(lambda _: Answer(200, body, headers=(("Content-Encoding", "gzip"),)))
     connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=PATIENCE)

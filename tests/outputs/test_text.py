@@ -11,19 +11,22 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from gputally.metrics import COUNTER, GAUGE, INFO, Family, Metric, Micro, Scope, Value
-from gputally.outputs.text import LONGEST_VALUE, Text, TextWriter, clean, number
+from gputally.metrics import COUNTER, GAUGE, INFO, Family, Metric, Scope, Value
+from gputally.outputs.rendering import Text, together
+from gputally.outputs.text import LONGEST_VALUE, TextWriter, clean, number
 
-THING = Scope("thing", ("a", "b"), lambda tally: (), lambda item: ())
-BARE = Scope("bare", (), lambda tally: (), lambda item: ())
+THING = Scope("thing", ("a", "b"), lambda tally: (), lambda item: item)
+BARE = Scope("bare", (), lambda tally: (), lambda item: item)
 HELP = 'What "it" is, with a \\ and\na second line.'
 
 
-def metric(name: str, kind: str, scope: Scope = THING, by: tuple[str, ...] = ()) -> Metric:
-    return Metric(scope, name, kind, HELP, lambda item: item, by=by)
+def metric(
+    name: str, kind: str, scope: Scope = THING, by: tuple[str, ...] = (), millionths: bool = False
+) -> Metric:
+    return Metric(scope, name, kind, HELP, lambda item: item, by=by, millionths=millionths)
 
 
-def family(metric: Metric, samples: Sequence[tuple[tuple[str, ...], Value]]) -> Family:
+def family(metric: Metric, samples: Sequence[tuple[tuple[str, ...], Value | None]]) -> Family:
     return Family(metric, [labels for labels, _ in samples], [value for _, value in samples])
 
 
@@ -72,7 +75,7 @@ def test_a_forged_label_cannot_make_a_second_series() -> None:
 
 @given(st.integers(min_value=0, max_value=2**80))
 def test_millionths_are_written_without_loss(value: int) -> None:
-    whole, _, part = number(Micro(value)).partition(".")
+    whole, _, part = number(value, millionths=True).partition(".")
     assert len(part) == 6
     assert int(whole + part) == value
 
@@ -80,10 +83,55 @@ def test_millionths_are_written_without_loss(value: int) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0, "0"), (True, "1"), (1.5, "1.5"), (2**63, str(2**63)), (math.inf, "+Inf"), (-math.inf, "-Inf"),
-     (math.nan, "NaN"), (Micro(-1), "-0.000001"), (1e-9, "1e-09")],
+     (math.nan, "NaN"), (1e-9, "1e-09"), (-0.0, "-0.0"), (-7, "-7"), (False, "0")],
 )  # fmt: skip
 def test_numbers(value: Value, text: str) -> None:
     assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0.000000"), (1, "0.000001"), (-1, "-0.000001"), (-1_000_000, "-1.000000"),
+     (-1_500_000, "-1.500000"), (12_345_678, "12.345678")],
+)  # fmt: skip
+def test_millionths(value: int, text: str) -> None:
+    assert number(value, millionths=True) == text
+
+
+def check_lines(writer: TextWriter, row: Metric, values: Sequence[Value | None]) -> None:
+    text = writer.write([family(row, [((str(i), ""), value) for i, value in enumerate(values)])])
+    told = [(i, value) for i, value in enumerate(values) if value is not None]
+    expected = [f'x{{a="{i}",b=""}} {number(value, row.millionths)}' for i, value in told]
+    assert text.plain.decode().splitlines()[2:] == expected
+    assert text.samples == len(told)
+
+
+any_whole = st.integers() | st.none()
+few_floats = st.sampled_from([0.0, 0.1, 1.0, math.nan, math.inf, -math.inf, None])
+any_float = st.floats().map(lambda value: value + 0.0) | st.none()  # -0.0 equals 0.0: not written anew for it
+
+
+@given(
+    st.sampled_from([any_whole, st.booleans() | st.none(), any_float, few_floats]).flatmap(
+        lambda kind: st.lists(st.lists(kind), min_size=1, max_size=4)
+    )
+)
+def test_numbers_that_change_are_written_as_each_would_be_alone(rounds: list[list[Value | None]]) -> None:
+    writer, row = TextWriter(), metric("x", GAUGE)
+    for values in rounds:
+        check_lines(writer, row, values)
+
+
+@given(st.lists(st.lists(any_whole), min_size=1, max_size=4))
+def test_millionths_that_change_are_written_as_each_would_be_alone(rounds: list[list[Value | None]]) -> None:
+    writer, row = TextWriter(), metric("x", GAUGE, millionths=True)
+    for values in rounds:
+        check_lines(writer, row, values)
+
+
+@given(st.lists(st.floats() | st.integers() | st.booleans() | st.sampled_from([0.0, -0.0, 0, False, 1.0, 1])))
+def test_numbers_of_several_types_are_each_written_as_they_are(values: list[Value]) -> None:
+    check_lines(TextWriter(), metric("x", GAUGE), values)
 
 
 @given(st.floats(allow_nan=False))
@@ -94,15 +142,81 @@ def test_every_float_is_read_back_as_itself(value: float) -> None:
 
 
 def test_counters_that_collide_are_summed_and_counted() -> None:
-    text = write(family(metric("x_total", COUNTER), [(("1", "2"), Micro(3)), (("1", "2"), Micro(4))]))
-    assert b'x_total{a="1",b="2"} 0.000007\n' in text.plain
+    writer, row = TextWriter(), metric("x_total", COUNTER, millionths=True)
+    for first in (3, 5):
+        text = writer.write([family(row, [(("1", "2"), first), (("1", "2"), 4), (("1", "3"), None)])])
+        assert b'x_total{a="1",b="2"} 0.00000%d\n' % (first + 4) in text.plain
+        assert (text.samples, text.collisions) == (1, 1)
+
+
+def test_of_gauges_that_collide_the_first_is_kept() -> None:
+    text = write(family(metric("x", GAUGE), [(("1", "2"), None), (("1", "2"), 3), (("1", "2"), 4)]))
+    assert text.plain.endswith(b'x{a="1",b="2"} 3\n')
     assert (text.samples, text.collisions) == (1, 1)
+
+
+def test_samples_that_no_longer_collide_are_all_written() -> None:
+    writer, row = TextWriter(), metric("x", GAUGE)
+    identities = [("1", "2"), ("1", "2")]
+    assert writer.write([Family(row, identities, [3, 4])]).collisions == 1
+    text = writer.write([Family(row, identities, [None, 4])])
+    assert text.plain.endswith(b'x{a="1",b="2"} 4\n')
+    assert (text.samples, text.collisions) == (1, 0)
+
+
+def test_labels_that_look_like_fields_are_written_as_they_are() -> None:
+    writer, row = TextWriter(), metric("x", GAUGE)
+    for value in (1, 2):
+        text = writer.write([family(row, [(("%d %s %%", "{0} {{}} \\ %"), value)])])
+        assert text.plain.endswith(b'x{a="%%d %%s %%%%",b="{0} {{}} \\\\ %%"} %d\n' % value)
+
+
+def test_further_labels_of_each_thing() -> None:
+    writer, row = TextWriter(), metric("x", GAUGE, by=("c", "d"))
+    bare = metric("y", GAUGE, BARE, by=("c",))
+    for more in (("p", "q"), ("p", 'r"')):
+        written = more[1].replace('"', '\\"')
+        identities = [("1", "2"), ("3", "4"), ("5", "6")]
+        text = writer.write(
+            [
+                Family(row, identities, [1, None, 3], [(more, ("s", "t")), (), (("u", "v"),)]),
+                Family(bare, [()], [5, 6], [("e", "f")]),
+            ]
+        )
+        assert [line for line in text.plain.decode().splitlines() if line[0] != "#"] == [
+            f'x{{a="1",b="2",c="p",d="{written}"}} 1',
+            'x{a="5",b="6",c="u",d="v"} 3',
+            'y{c="e"} 5',
+            'y{c="f"} 6',
+        ]
+
+
+def test_a_counter_beside_its_name_without_total_is_unknown_to_openmetrics_as_long_as_both_are_there() -> (
+    None
+):
+    writer, old, new = TextWriter(), metric("x", COUNTER, BARE), metric("x_total", COUNTER, BARE)
+    for both in (True, False, True):
+        text = writer.write([*([family(old, [((), 1)])] if both else []), family(new, [((), 1)])])
+        assert (b"# TYPE x_total unknown\n" in text.openmetrics) is both
+        assert (b"# TYPE x counter\n" in text.openmetrics) is not both
+
+
+def test_both_formats_have_the_same_lines_and_are_joined_once() -> None:
+    text = write(family(metric("x_total", COUNTER), [(("1", "2"), 3)]), family(metric("y", GAUGE), []))
+    assert text.plain is text.plain
+    assert text.openmetrics is text.openmetrics
+    lines = [line for line in text.plain.splitlines() if not line.startswith(b"#")]
+    assert lines == [line for line in text.openmetrics.splitlines() if not line.startswith(b"#")]
+    twice = together([text, text])
+    assert twice.plain == text.plain * 2
+    assert twice.openmetrics == text.openmetrics.removesuffix(b"# EOF\n") + text.openmetrics
+    assert (twice.samples, together([text])) == (2, text)
 
 
 def test_headers_of_both_formats() -> None:
     text = write(
         family(metric("c_total", COUNTER, BARE), [((), 1)]),
-        family(metric("i_info", INFO, BARE, by=("v",)), [(("1",), 1)]),
+        Family(metric("i_info", INFO, BARE, by=("v",)), [()], [1], [("1",)]),
         family(metric("old_counter", COUNTER, BARE), [((), 1)]),
     )
     assert b"# TYPE c_total counter\n" in text.plain
@@ -119,9 +233,11 @@ def test_what_is_no_longer_written_is_forgotten() -> None:
     writer, row = TextWriter(), metric("x", GAUGE)
     for number_ in range(100):
         writer.write([family(row, [((str(number_), ""), 1)])])
-    assert [len(page.heads.written) for page in writer._pages.values()] == [1]
+    assert [len(heads.written) for heads in writer._heads.values()] == [1]
+    assert [page.samples for page in writer._pages.values()] == [1]
     writer.write([])
     assert not writer._pages
+    assert not writer._heads
 
 
 def test_a_family_is_written_anew_when_its_numbers_or_its_labels_changed() -> None:
@@ -129,3 +245,20 @@ def test_a_family_is_written_anew_when_its_numbers_or_its_labels_changed() -> No
     for samples in ([(("a", ""), 1), (("b", ""), 2)], [(("a", ""), 1), (("b", ""), 3)], [(("b", ""), 3)]):
         for _ in range(2):
             assert writer.write([family(row, samples)]) == write(family(row, samples))
+
+
+def test_labels_are_spelled_once_as_long_as_a_thing_is_there() -> None:
+    spelled: list[tuple[int, str]] = []
+
+    def spell(identity: tuple[int, str]) -> tuple[str, str]:
+        spelled.append(identity)
+        return (str(identity[0]), identity[1])
+
+    scope = Scope("numbered", ("a", "b"), lambda tally: (), lambda item: item, spell)
+    writer, rows = TextWriter(), (metric("x", GAUGE, scope), metric("y", GAUGE, scope))
+    for numbers in ((1, 2), (1, 2), (2, 3), (3,), (1,)):
+        identities = [(number, "%") for number in numbers]
+        text = writer.write([Family(row, identities, [7 for _ in numbers]) for row in rows])
+        assert text.plain.decode().count('y{a="') == len(numbers)
+        assert text.plain.endswith(b'y{a="%d",b="%%"} 7\n' % numbers[-1])
+    assert spelled == [(1, "%"), (2, "%"), (3, "%"), (1, "%")]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+from typing import Any
+
 from gputally.dialects.options import Options
-from gputally.metrics import COUNTER, GAUGE, Identity, Metric, Micro, Scope
-from gputally.tally import ProcessStay
+from gputally.metrics import COUNTER, GAUGE, Identity, Metric, Scope
 
 LABELS = ("pid", "gpu", "process_name", "pod", "namespace", "container", "pod_uid", "container_id")
 ENERGY = (
@@ -12,7 +14,13 @@ ENERGY = (
     " activity while others were active too, so that processes add up to the GPU; {more}."
 )
 
-STAY = Scope("stay", LABELS, lambda tally: tally.stays, lambda stay: _labels(stay))
+STAY = Scope(
+    "stay",
+    LABELS,
+    lambda tally: tally.stays,
+    attrgetter("pid", "gpu", "process", "owner", "uid", "container_id"),
+    lambda identity: _labels(identity),
+)
 
 
 def metrics(options: Options) -> tuple[Metric, ...]:
@@ -24,58 +32,55 @@ def metrics(options: Options) -> tuple[Metric, ...]:
             f"{prefix}_energy_joules",
             COUNTER,
             ENERGY.format(more="the same number as with _total"),
-            _energy,
+            "energy_uj",
+            millionths=True,
         ),
         Metric(
             STAY,
             f"{prefix}_energy_joules_total",
             COUNTER,
             ENERGY.format(more="the same number as without _total"),
-            _energy,
+            "energy_uj",
+            millionths=True,
         ),
         Metric(
             STAY,
             f"{prefix}_sm_utilization_ratio",
             GAUGE,
             "Part of the newest interval in which the process was seen busy on the GPU, from 0 to 1.",
-            lambda stay: stay.sm_utilization_ratio,
+            "sm_utilization_ratio",
         ),
         Metric(
             STAY,
             f"{prefix}_memory_utilization_ratio",
             GAUGE,
             "Part of the newest interval in which the process used the GPU memory's bus, from 0 to 1.",
-            lambda stay: stay.memory_utilization_ratio,
+            "memory_utilization_ratio",
         ),
         Metric(
             STAY,
             f"{prefix}_memory_used_bytes",
             GAUGE,
             "GPU memory the process holds now, in bytes.",
-            lambda stay: stay.memory_used_bytes,
+            "memory_used_bytes",
         ),
         Metric(
             STAY,
             f"{prefix}_start_time_seconds",
             GAUGE,
             "When the process started, in seconds since the epoch.",
-            lambda stay: stay.start_time_seconds,
+            "start_time_seconds",
         ),
         Metric(
             STAY,
             f"{prefix}_active",
             GAUGE,
             "1 while the process is on the GPU, 0 after it ended, while its totals are still shown.",
-            lambda stay: stay.active,
+            "active",
         ),
     )
 
 
-def _energy(stay: ProcessStay) -> Micro | None:
-    return None if stay.energy_uj is None else Micro(stay.energy_uj)
-
-
-def _labels(stay: ProcessStay) -> Identity:
-    owner = stay.owner
-    names = (owner.pod, owner.namespace, owner.container, stay.uid, stay.container_id)
-    return (str(stay.pid), str(stay.gpu), stay.process, *names)
+def _labels(identity: tuple[Any, ...]) -> Identity:
+    pid, gpu, process, owner, uid, container_id = identity
+    return (str(pid), str(gpu), process, owner.pod, owner.namespace, owner.container, uid, container_id)

@@ -32,14 +32,14 @@ METRICS = (
         "nvidia_smi_memory_used_bytes",
         GAUGE,
         "GPU memory in use, in bytes.",
-        lambda device: device.memory_used_bytes,
+        "memory_used_bytes",
     ),
     Metric(
         GPU,
         "nvidia_smi_memory_total_bytes",
         GAUGE,
         "Memory of the GPU, in bytes.",
-        lambda device: device.memory_total_bytes,
+        "memory_total_bytes",
     ),
     Metric(
         GPU,
@@ -53,13 +53,13 @@ METRICS = (
         "nvidia_smi_power_usage_watts",
         GAUGE,
         "Power the GPU draws, in watts; the name in the document.",
-        lambda device: device.power_watts,
+        "power_watts",
     ),
     Metric(
         GPU,
         "nvidia_smi_power_draw_watts",
         GAUGE,
         "Power the GPU draws, in watts; the name in the code.",
-        lambda device: device.power_watts,
+        "power_watts",
     ),
 )

@@ -11,6 +11,7 @@ from typing import Any
 import pynvml
 
 from gputally.machine import Gpu
+from gputally.machine import nvml_numbers as numbers
 from gputally.machine.nvml_kept import EventSet, Meters
 from gputally.machine.nvml_tables import FUNCTION_NOT_FOUND, Tables
 from gputally.model import Unreadable
@@ -26,6 +27,7 @@ PLACES = (
 """Where the library lies when the system loader does not find it: GKE, gpu-operator, WSL."""
 
 SONAME = "libnvidia-ml.so.1"
+LISTS = {f"nvmlDeviceGet{kind}RunningProcesses": kind for kind in ("Compute", "Graphics", "MPSCompute")}
 
 
 class LocalNvml:
@@ -46,10 +48,6 @@ class LocalNvml:
             "nvmlEventSetFree": self._events.free,
         }
         self._of_handle: dict[str, Callable[..., Any]] = {
-            "nvmlDeviceGetMemoryInfo_v2": _memory_v2,
-            "nvmlDeviceGetComputeRunningProcesses": self._tables.list_of("Compute"),
-            "nvmlDeviceGetGraphicsRunningProcesses": self._tables.list_of("Graphics"),
-            "nvmlDeviceGetMPSComputeRunningProcesses": self._tables.list_of("MPSCompute"),
             "nvmlDeviceGetProcessUtilization": self._tables.samples,
             "nvmlDeviceGetFieldValues": self._tables.field_values,
             "nvmlDeviceGetMigDeviceHandleByIndex": self._instance,
@@ -67,8 +65,7 @@ class LocalNvml:
                 return self._identify(gpu)
             ready = self._ready.get(gpu) if gpu is not None else None
             ask = ready.get(call) if ready is not None else None
-            answer = (ask or self._prepare(gpu, call))(*args)
-            return answer if type(answer) is int else _plain(answer)
+            return (ask or self._prepare(gpu, call))(*args)
         except pynvml.NVMLError as error:
             raise Unreadable(f"{call}: {error}", error.value) from None
         except pynvml.NVMLLibraryMismatchError as error:
@@ -77,12 +74,16 @@ class LocalNvml:
     def _prepare(self, gpu: str | None, call: str) -> Callable[..., Any]:
         """The function behind a call, with its GPU; looked up once, since each is called very often."""
         if gpu is None:
-            return self._of_system.get(call) or _bound(call)
+            return self._of_system.get(call) or partial(_plainly, _bound(call))
         handle = self._handle(gpu)
-        if call in self._of_uuid:
+        if call in LISTS:
+            ask = self._tables.list_of(LISTS[call], handle)
+        elif call in self._of_uuid:
             ask = partial(self._of_uuid[call], gpu, handle)
+        elif call in self._of_handle:
+            ask = partial(self._of_handle[call], handle)
         else:
-            ask = partial(self._of_handle.get(call) or _bound(call), handle)
+            ask = numbers.ready(call, handle) or partial(_plainly, _bound(call), handle)
         self._ready.setdefault(gpu, {})[call] = ask
         return ask
 
@@ -144,8 +145,8 @@ def _bound(call: str) -> Callable[..., Any]:
     return function
 
 
-def _memory_v2(handle: Any) -> Any:
-    return pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+def _plainly(function: Callable[..., Any], *args: Any) -> Any:
+    return _plain(function(*args))
 
 
 def _plain(answer: Any) -> Any:
@@ -157,5 +158,5 @@ def _plain(answer: Any) -> Any:
     if isinstance(answer, ctypes.Structure):
         return {name: _plain(getattr(answer, name)) for name, *_ in answer._fields_}
     if isinstance(answer, list | tuple):
-        return answer if answer and isinstance(answer[0], list) else [_plain(item) for item in answer]
+        return [_plain(item) for item in answer]
     return answer

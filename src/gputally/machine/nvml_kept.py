@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ APART = 0.1
 """Seconds that two samples must lie apart."""
 MOST_EVENTS = 64
 XID = 0x8
+_METRIC = struct.Struct("=Iid24x")
+"""Metric, return code, value; three texts about it."""
 
 
 class Meters:
@@ -70,17 +73,23 @@ class Meters:
             self._spare.append(older[0])
 
     def _compare(self, older: Any, newer: Any, metrics: Sequence[int]) -> dict[str, Any]:
-        if not hasattr(self._requests, "own"):
-            self._requests.own = pynvml.c_nvmlGpmMetricsGet_t()
-        request = self._requests.own
-        request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-        request.numMetrics = len(metrics)
+        request = self._request(tuple(metrics))
         request.sample1, request.sample2 = older, newer
-        for place, metric in enumerate(metrics):
-            request.metrics[place].metricId = metric
         pynvml.nvmlGpmMetricsGet(request)
-        answers = [request.metrics[place] for place in range(len(metrics))]
-        return {str(a.metricId): {"error": a.nvmlReturn} if a.nvmlReturn else a.value for a in answers}
+        first, size = type(request).metrics.offset, _METRIC.size
+        answers = _METRIC.iter_unpack(memoryview(request).cast("B")[first : first + size * len(metrics)])
+        return {str(metric): {"error": code} if code else value for metric, code, value in answers}
+
+    def _request(self, metrics: tuple[int, ...]) -> Any:
+        """This thread's question for these metrics; the answer is written into it."""
+        own = self._requests.__dict__.setdefault("own", {})
+        if metrics not in own:
+            request = own[metrics] = pynvml.c_nvmlGpmMetricsGet_t()
+            request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+            request.numMetrics = len(metrics)
+            for place, metric in enumerate(metrics):
+                request.metrics[place].metricId = metric
+        return own[metrics]
 
 
 class EventSet:

@@ -6,6 +6,7 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pynvml
@@ -27,36 +28,48 @@ _VALUES = {0: "<d", 1: "<I4x", 2: "<Q", 3: "<Q", 4: "<q", 5: "<i4x", 6: "<H6x"}
 """NVML's value types: how the eight bytes of a value are read."""
 
 
+Rows = list[tuple[int | None, ...]]
+
+
 class Tables:
     """Calls on a handle; what was learned of a driver is forgotten with it."""
 
     def __init__(self) -> None:
         self._buffers = threading.local()
         self._widths: dict[str, int] = {}
+        self._functions: dict[str, Any] = {}
+        self._newest: dict[str, str] = {}
+        """Kind of process list -> the newest version of the call that the driver has."""
 
     def forget(self) -> None:
-        """Another driver may lay its records out differently."""
+        """Another driver may have other functions, and lay its records out differently."""
         self._widths.clear()
+        self._functions.clear()
+        self._newest.clear()
 
-    def list_of(self, kind: str) -> Callable[[Any], list[list[int | None]]]:
-        """The call that lists processes of a kind, in the newest version that the driver has."""
-        versions = [f"nvmlDeviceGet{kind}RunningProcesses{suffix}" for suffix in ("_v3", "_v2", "")]
+    def list_of(self, kind: str, handle: Any) -> Callable[[], Rows]:
+        """The call that lists processes of a kind; the same list again as long as it says the same."""
+        written, rows = b"", Rows()
 
-        def processes(handle: Any) -> list[list[int | None]]:
-            name = next((n for n in versions if hasattr(pynvml.nvmlLib, n)), versions[0])
-            # A record: pid, memory, GPU instance, compute instance; the oldest lack the last two.
-            return [
-                [
-                    row[0],
-                    None if row[1] == NOT_AVAILABLE else row[1],
-                    *(row[2:4] or (NO_INSTANCE, NO_INSTANCE)),
+        def processes() -> Rows:
+            nonlocal written, rows
+            width, raw = self._records(self._newest_of(kind), handle)
+            if raw != written:
+                # A record: pid, memory, GPU instance, compute instance; the oldest lack the last two.
+                rows = [
+                    (
+                        row[0],
+                        None if row[1] == NOT_AVAILABLE else row[1],
+                        *(row[2:4] or (NO_INSTANCE, NO_INSTANCE)),
+                    )
+                    for row in _RECORDS[width].iter_unpack(raw)
                 ]
-                for row in self._records(name, handle)
-            ]
+                written = raw
+            return rows if raw else []
 
         return processes
 
-    def samples(self, handle: Any, last_seen: int) -> list[list[int]]:
+    def samples(self, handle: Any, last_seen: int) -> Rows:
         """Utilization samples since a time of the driver's: pid, time, SM, memory, encoder, decoder."""
         since = ctypes.c_ulonglong(last_seen)
         raw, count = self._fill(
@@ -64,13 +77,12 @@ class Tables:
             _SAMPLE.size,
             lambda call, room, buffer: call(handle, buffer, room, since),
         )
-        return [list(row) for row in _SAMPLE.iter_unpack(raw[: count * _SAMPLE.size])]
+        return list(_SAMPLE.iter_unpack(raw[: count * _SAMPLE.size]))
 
     def field_values(self, handle: Any, wanted: Sequence[Sequence[int]]) -> dict[str, Any]:
         """Id of each wanted (id, scope) -> its value, or the code with which it failed."""
-        asked = b"".join(_FIELD.pack(id, scope, 0, 0, 0, 0, bytes(8)) for id, scope in wanted)
-        buffer = ctypes.create_string_buffer(asked, len(asked))
-        code = _function("nvmlDeviceGetFieldValues")(handle, ctypes.c_int(len(wanted)), buffer)
+        buffer = ctypes.create_string_buffer(_request(tuple(map(tuple, wanted))), len(wanted) * _FIELD.size)
+        code = self._function("nvmlDeviceGetFieldValues")(handle, len(wanted), buffer)
         if code:
             raise pynvml.NVMLError(code)
         return {
@@ -78,7 +90,13 @@ class Tables:
             for id, _, _, _, kind, code, raw in _FIELD.iter_unpack(buffer.raw)
         }
 
-    def _records(self, name: str, handle: Any) -> list[tuple[int, ...]]:
+    def _newest_of(self, kind: str) -> str:
+        if kind not in self._newest:
+            versions = [f"nvmlDeviceGet{kind}RunningProcesses{suffix}" for suffix in ("_v3", "_v2", "")]
+            self._newest[kind] = next((n for n in versions if hasattr(pynvml.nvmlLib, n)), versions[0])
+        return self._newest[kind]
+
+    def _records(self, name: str, handle: Any) -> tuple[int, bytes]:
         """Records of a list; how wide they are is seen in what the driver wrote, not believed of its name.
 
         Drivers around 535.54-535.98 widened the record behind an unchanged name.
@@ -88,27 +106,27 @@ class Tables:
             name, width or _WIDEST, lambda call, room, buffer: call(handle, room, buffer), mark=width is None
         )
         if not count:
-            return []
+            return _WIDEST, b""
         if width is None:
             written = len(bytes(raw).rstrip(bytes([UNWRITTEN])))
             width = written // count
             if written % count or width not in _RECORDS:
                 raise Unreadable(f"{name}: {count} records in {written} bytes are of no known layout")
             self._widths[name] = width
-        return list(_RECORDS[width].iter_unpack(raw[: count * width]))
+        return width, bytes(raw[: count * width])
 
     def _fill(
         self, name: str, width: int, call: Callable[[Any, Any, Any], int], *, mark: bool = False
     ) -> tuple[memoryview, int]:
         """Call with this thread's buffer, which is larger than needed and grows when it is not."""
-        function = _function(name)
+        ask = self._function(name)
         for _ in range(4):
             buffer = self._buffer()
             if mark:
                 ctypes.memset(buffer, UNWRITTEN, len(buffer))
             # Never more room than the widest record has, so that none is written past the end.
             room = ctypes.c_uint(len(buffer) // max(width, _WIDEST))
-            code = call(function, ctypes.byref(room), buffer)
+            code = call(ask, ctypes.byref(room), buffer)
             if code == 0:
                 return memoryview(buffer).cast("B"), room.value
             if code != INSUFFICIENT_SIZE or room.value > MOST_PROCESSES:
@@ -117,6 +135,12 @@ class Tables:
             self._buffers.own = ctypes.create_string_buffer(2 * _WIDEST * needed)
         raise pynvml.NVMLError(INSUFFICIENT_SIZE)
 
+    def _function(self, name: str) -> Any:
+        known = self._functions.get(name)
+        if known is None:
+            known = self._functions[name] = function(name)
+        return known
+
     def _buffer(self) -> ctypes.Array[ctypes.c_char]:
         if not hasattr(self._buffers, "own"):
             self._buffers.own = ctypes.create_string_buffer(_WIDEST * 256)
@@ -124,12 +148,18 @@ class Tables:
         return buffer
 
 
+@lru_cache(maxsize=64)  # GPUs of one kind are asked for the same fields each time
+def _request(wanted: tuple[tuple[int, int], ...]) -> bytes:
+    return b"".join(_FIELD.pack(id, scope, 0, 0, 0, 0, bytes(8)) for id, scope in wanted)
+
+
 def _value(kind: int, raw: bytes) -> Any:
     layout = _VALUES.get(kind)
     return {"error": None} if layout is None else struct.unpack(layout, raw)[0]
 
 
-def _function(name: str) -> Any:
+def function(name: str) -> Any:
+    """The library's function of that name."""
     # A function object of our own: what ctypes learns about it does not reach the binding's.
     try:
         return pynvml.nvmlLib[name]

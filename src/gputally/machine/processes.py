@@ -29,7 +29,8 @@ class LocalProcesses:
         self._root = root
         self._pidfds = os.path.realpath(root) == "/proc" and hasattr(os, "pidfd_open")
         self._watches: dict[int, _Watch] = {}
-        self._poll = select.poll()
+        self._by_pidfd: dict[int, _Watch] = {}
+        self._epoll = select.epoll()
         self._booted_at = _booted_at(root)
         self._ticks = os.sysconf("SC_CLK_TCK")
 
@@ -62,9 +63,10 @@ class LocalProcesses:
         return Process(ProcessKey(pid, start), comm, cgroup, started_at)
 
     def ended(self) -> Sequence[ProcessKey]:
-        """Those that went; one poll, whatever the number of processes."""
-        gone = {fd for fd, _ in self._poll.poll(0)}
-        over = [w for w in self._watches.values() if (w.fd in gone if w.is_pidfd else not _lives(w))]
+        """Those that went; one question, whatever the number of processes."""
+        over = [self._by_pidfd[fd] for fd, _ in self._epoll.poll(0)]
+        if len(self._by_pidfd) < len(self._watches):
+            over += [w for w in self._watches.values() if not w.is_pidfd and not _lives(w)]
         for watch in over:
             self._drop(watch)
         return [watch.key for watch in over]
@@ -73,6 +75,7 @@ class LocalProcesses:
         """Stop watching."""
         for watch in list(self._watches.values()):
             self._drop(watch)
+        self._epoll.close()
 
     def namespaces(self) -> Namespaces | None:
         """Ours; a folder that only looks like /proc has none."""
@@ -92,22 +95,25 @@ class LocalProcesses:
             self._drop(known)
         self._watches[watch.key.pid] = watch
         if watch.is_pidfd:
-            self._poll.register(watch.fd, select.POLLIN)
+            self._by_pidfd[watch.fd] = watch
 
     def _pidfd(self, key: ProcessKey) -> _Watch | None:
         if not self._pidfds:
             return None
+        fd = -1
         try:
             fd = os.pidfd_open(key.pid)
-        except OSError:
-            return None  # an old kernel, or a sandbox that forbids it
+            self._epoll.register(fd, select.EPOLLIN)
+        except OSError:  # an old kernel, a sandbox that forbids it, or too many watches
+            if fd >= 0:
+                os.close(fd)
+            return None
         return _Watch(key, fd, is_pidfd=True)
 
     def _drop(self, watch: _Watch) -> None:
         self._watches.pop(watch.key.pid, None)
-        if watch.is_pidfd:
-            self._poll.unregister(watch.fd)
-        os.close(watch.fd)
+        self._by_pidfd.pop(watch.fd, None)
+        os.close(watch.fd)  # which ends its watch, too
 
     def _let_go(self, watch: _Watch) -> None:
         if watch.is_pidfd:

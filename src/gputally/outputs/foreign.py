@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from gputally.foreign import ForeignFamily, ForeignSample
-from gputally.outputs.text import Text, escape
+from gputally.outputs.rendering import Part, Text
+from gputally.outputs.text import escape
 
 Line = tuple[str, str]
 """A sample's name, and the whole line."""
@@ -13,8 +14,7 @@ Line = tuple[str, str]
 
 def write(families: Iterable[ForeignFamily], taken: Collection[str] = ()) -> Text:
     """Both formats; families whose name is taken are left out, and of two equal series the first is kept."""
-    plain: list[str] = []
-    open_metrics: list[str] = []
+    parts: list[Part] = []
     count = collisions = 0
     seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
     for family in families:
@@ -28,9 +28,9 @@ def write(families: Iterable[ForeignFamily], taken: Collection[str] = ()) -> Tex
                 lines.append((sample.name, _line(sample)))
         if lines:
             count += len(lines)
-            plain += _plain(family, lines)
-            open_metrics += _openmetrics(family, lines)
-    return Text("".join(plain).encode(), ("".join(open_metrics) + "# EOF\n").encode(), count, collisions)
+            plain, openmetrics = "".join(_plain(family, lines)), "".join(_openmetrics(family, lines))
+            parts.append(Part(plain.encode(), openmetrics.encode(), b""))
+    return Text(tuple(parts), count, collisions)
 
 
 def taken_by_none(sample: ForeignSample, family: ForeignFamily, taken: Collection[str]) -> bool:

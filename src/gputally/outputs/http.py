@@ -56,6 +56,8 @@ class Limits:
 
 Respond = Callable[[Request], Answer]
 DEFAULT_LIMITS = Limits()
+AT_ONCE = 65_536
+"""Up to this size a copy is cheaper than a call to the kernel for headers alone."""
 
 
 class BindError(Exception):
@@ -136,9 +138,11 @@ class HttpServer:
         headers = HTTPHeaders({"Content-Type": answer.content_type, "X-Content-Type-Options": "nosniff"})
         for name, value in (("Content-Length", str(len(answer.body))), *answer.headers):
             headers.add(name, value)
-        written = connection.write_headers(start, headers)
-        if answer.body and request.method != "HEAD":
-            written = connection.write(answer.body)  # apart, because tornado joins them by copying
+        body = b"" if request.method == "HEAD" else answer.body
+        at_once = body if len(body) <= AT_ONCE else b""
+        written = connection.write_headers(start, headers, at_once)
+        if body and not at_once:
+            written = connection.write(body)
         self._track(connection.stream, written)
         connection.finish()
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import lru_cache
 
 from gputally import __version__
 from gputally.dialects import native
@@ -15,7 +15,8 @@ from gputally.metrics import Family, Metric, families
 from gputally.model import Snapshot
 from gputally.outputs import foreign
 from gputally.outputs.http import Answer, Request
-from gputally.outputs.text import OPENMETRICS_TYPE, PLAIN_TYPE, Text, TextWriter
+from gputally.outputs.rendering import Text, together
+from gputally.outputs.text import OPENMETRICS_TYPE, PLAIN_TYPE, TextWriter
 from gputally.tally import Tally
 
 UPSTREAM = "upstream"
@@ -23,27 +24,9 @@ HTML_TYPE = "text/html; charset=utf-8"
 HEALTHY = ("/-/healthy", "/healthz")
 READY = ("/-/ready", "/readyz")
 NATIVE: Mapping[str, tuple[Metric, ...]] = {"native": native.METRICS}
+KNOWN_CLIENTS = 16
+"""How many different Accept headers are remembered: each client sends the same ones every time."""
 NO_ALIASES: Mapping[str, str] = {}
-
-
-@dataclass
-class Edition:
-    """One dialect, or several together, of one Tally; compressed once, whoever asks."""
-
-    text: Text
-    _squeezed: dict[str, bytes] = field(default_factory=dict)
-
-    def answer(self, request: Request) -> Answer:
-        """The text in the format and encoding that the client takes."""
-        openmetrics = wants_openmetrics(request.headers.get("Accept", ""))
-        kind = OPENMETRICS_TYPE if openmetrics else PLAIN_TYPE
-        body = self.text.openmetrics if openmetrics else self.text.plain
-        headers = (("Vary", "Accept, Accept-Encoding"),)
-        if _accepts(request.headers.get("Accept-Encoding", ""), "gzip"):
-            if kind not in self._squeezed:
-                self._squeezed[kind] = gzip.compress(body, 1, mtime=0)
-            return Answer(200, self._squeezed[kind], kind, (*headers, ("Content-Encoding", "gzip")))
-        return Answer(200, body, kind, headers)
 
 
 class Site:
@@ -69,9 +52,11 @@ class Site:
         """What pods are called on series of another exporter; None where there is none."""
         self._alone = (*tables, UPSTREAM) if upstream is not None else tuple(tables)
         """What has a page of its own."""
+        self._pages = sorted({path, *(f"{path}/{name}" for name in self._alone)})
         self._writers = {name: TextWriter() for name in tables}
         self._shared = {name: TextWriter() for name in tables}
-        self._editions: Mapping[str, Edition] = {}
+        self._texts: Mapping[str, Text] = {}
+        """Path -> what is served there."""
         self._published_at: float | None = None
         self._bare = _bare(machine)
         self.served = False
@@ -80,24 +65,26 @@ class Site:
     def publish(self, tally: Tally) -> int:
         """Render the Tally, which is served from now on; tells how many series had another's labels."""
         rows = {name: families(self._tables[name], tally) for name in self._dialects}
-        texts = {name: self._writers[name].write(rows[name]) for name in self._dialects}
-        editions = {f"{self._path}/{name}": Edition(text) for name, text in texts.items()}
-        together = self._apart(rows, texts)
+        alone = {name: self._writers[name].write(rows[name]) for name in self._dialects}
+        texts = {f"{self._path}/{name}": text for name, text in alone.items()}
+        shared = self._apart(rows, alone)
         if self._upstream is not None:
             passed = with_pods(tally.snapshot, self._upstream)
             taken = {family.metric.name for families in rows.values() for family in families}
-            together.append(foreign.write(passed, taken))
+            shared.append(foreign.write(passed, taken))
             if any(health.up for health in tally.snapshot.health if health.source == UPSTREAM):
-                editions[f"{self._path}/{UPSTREAM}"] = Edition(foreign.write(passed))
-        editions[self._path] = Edition(_together(together))
-        self._editions, self._published_at = editions, tally.snapshot.monotonic
+                texts[f"{self._path}/{UPSTREAM}"] = foreign.write(passed)
+        texts[self._path] = shared[0] if len(shared) == 1 else together(shared)
+        self._texts, self._published_at = texts, tally.snapshot.monotonic
         self.served = False
-        return editions[self._path].text.collisions
+        return texts[self._path].collisions
 
     def _apart(self, rows: Mapping[str, Sequence[Family]], texts: Mapping[str, Text]) -> list[Text]:
         """The texts of all dialects for one page: a family that two of them have is the first one's."""
         seen: set[str] = set()
         apart = []
+        if len(texts) == 1:
+            return list(texts.values())
         for name, families_of_it in rows.items():
             kept = [family for family in families_of_it if _stem(family) not in seen]
             seen |= {_stem(family) for family in families_of_it}
@@ -117,7 +104,7 @@ class Site:
 
     def body(self) -> bytes:
         """The newest text as `show` prints it."""
-        return self._editions[self._path].text.plain
+        return self._texts[self._path].plain
 
     def respond(self, request: Request) -> Answer:
         """Answer one request."""
@@ -139,18 +126,17 @@ class Site:
         return Answer(404, b"not found; metrics are at " + self._path.encode() + b"\n")
 
     def _metrics(self, request: Request) -> Answer:
-        known = {self._path, *(f"{self._path}/{name}" for name in self._alone)}
-        if request.path not in known:
-            return Answer(404, f"no such dialect; there is {', '.join(sorted(known))}\n".encode())
+        if request.path not in self._pages:
+            return Answer(404, f"no such dialect; there is {', '.join(self._pages)}\n".encode())
         if self._published_at is None:
-            return self._bare.answer(request)
+            return _answer(self._bare, request)
         old = self._clock.monotonic() - self._published_at > self._max_age
         if old:
-            return self._bare.answer(request)
-        if request.path not in self._editions:
+            return _answer(self._bare, request)
+        if request.path not in self._texts:
             return Answer(503, b"the other exporter is down; gputally_source_up and the log say so\n")
         self.served = True
-        return self._editions[request.path].answer(request)
+        return _answer(self._texts[request.path], request)
 
 
 def _stem(family: Family) -> str:
@@ -158,12 +144,24 @@ def _stem(family: Family) -> str:
     return family.metric.name.removesuffix("_total")
 
 
-def _bare(machine: Machine) -> Edition:
+def _bare(machine: Machine) -> Text:
     """What is served while there is no Tally, and when the newest one is too old to be shown as now."""
     nothing = Tally(Snapshot(machine.clock.monotonic(), machine.clock.time()), machine.name)
-    return Edition(TextWriter().write(families(native.BARE_METRICS, nothing)))
+    return TextWriter().write(families(native.BARE_METRICS, nothing))
 
 
+def _answer(text: Text, request: Request) -> Answer:
+    """The text in the format and encoding that the client takes."""
+    openmetrics = wants_openmetrics(request.headers.get("Accept", ""))
+    kind = OPENMETRICS_TYPE if openmetrics else PLAIN_TYPE
+    headers = (("Vary", "Accept, Accept-Encoding"),)
+    if _accepts(request.headers.get("Accept-Encoding", ""), "gzip"):
+        packed = text.openmetrics_gzip if openmetrics else text.plain_gzip
+        return Answer(200, packed, kind, (*headers, ("Content-Encoding", "gzip")))
+    return Answer(200, text.openmetrics if openmetrics else text.plain, kind, headers)
+
+
+@lru_cache(maxsize=KNOWN_CLIENTS)
 def wants_openmetrics(accept: str) -> bool:
     """Whether the client likes OpenMetrics at least as much as plain text."""
     plain = max(_quality(accept, "text/plain"), _quality(accept, "text/*"), _quality(accept, "*/*"))
@@ -189,18 +187,9 @@ def _number(text: str) -> float:
         return 0.0
 
 
+@lru_cache(maxsize=KNOWN_CLIENTS)
 def _accepts(accept: str, encoding: str) -> bool:
     return max(_quality(accept, encoding), _quality(accept, "*")) > 0
-
-
-def _together(texts: Sequence[Text]) -> Text:
-    eof = b"# EOF\n"
-    return Text(
-        b"".join(text.plain for text in texts),
-        b"".join(text.openmetrics.removesuffix(eof) for text in texts) + eof,
-        sum(text.samples for text in texts),
-        sum(text.collisions for text in texts),
-    )
 
 
 def _landing(path: str, dialects: Sequence[str]) -> bytes:

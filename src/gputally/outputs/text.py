@@ -5,156 +5,176 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
+from typing import Any, NamedTuple
 
-from gputally.metrics import COUNTER, INFO, Family, Identity, Metric, Micro, Value
+from gputally.metrics import COUNTER, INFO, Family, Identity, Metric, Value
+from gputally.outputs.rendering import Part, Text
 
 PLAIN_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 LONGEST_VALUE = 256
+MILLION = 1_000_000
 
 # Controls, lone surrogates and marks that turn the direction of text: nothing a name needs.
 _UNFIT = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-@dataclass(frozen=True)
-class Text:
-    """One rendering, in both formats."""
+class _Heads(NamedTuple):
+    """Label sets of a scope's things, as they are written."""
 
-    plain: bytes
-    openmetrics: bytes
-    samples: int
-    collisions: int
-    """Samples that had the labels of another one in their family."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Heads:
-    """Label sets as they are written."""
-
-    identities: Sequence[Identity]
+    identities: Sequence[Any]
     written: list[str]
-    distinct: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
+class _Page(NamedTuple):
     """One family as it was last written."""
 
     metric: Metric
-    headers: tuple[bytes, bytes]
-    """Plain and OpenMetrics."""
     twofold: bool
     """A family of its name without _total stands beside it."""
     heads: _Heads
+    further: Sequence[tuple[Any, ...]] | None
     values: Sequence[Value | None]
-    body: bytes
+    gaps: list[bool] | None
+    """Which values are None, where any is."""
+    field: bytes
+    template: bytes
+    """The lines, with a field in the place of each number."""
+    part: Part
     samples: int
     collisions: int
 
 
 class TextWriter:
-    """Writes families; what is as it was the time before is not written again."""
+    """Writes families; of those that were written before only numbers that changed are written anew."""
 
     def __init__(self) -> None:
         self._pages: dict[str, _Page] = {}
+        self._heads: dict[str, _Heads] = {}
 
-    def write(self, families: Iterable[Family]) -> Text:
+    def write(self, families: Sequence[Family]) -> Text:
         """Render; what was not in the families is forgotten."""
-        families = list(families)
         names = {family.metric.name for family in families}
-        shared: dict[tuple[int, tuple[str, ...]], _Heads] = {}
+        heads: dict[tuple[str, int], _Heads] = {}
         pages: list[_Page] = []
         for family in families:
-            before = self._pages.get(family.metric.name)
-            if before is not None and before.metric is not family.metric:
-                before = None
-            key = (id(family.identities), family.metric.labels)
-            heads = shared.get(key)
-            if heads is None:
-                heads = shared[key] = _heads(family, before)
-            pages.append(_page(family, heads, before, names))
+            metric, name = family.metric, family.metric.name
+            place = (metric.scope.name, id(family.identities))
+            if place not in heads:
+                heads[place] = _heads(family, self._heads.get(metric.scope.name))
+            twofold = name[-6:] == "_total" and name[:-6] in names
+            page = self._pages.get(name)
+            if page is None or page.metric is not metric or page.twofold is not twofold:
+                pages.append(_page(family, heads[place], twofold, None))
+            # A metric's numbers are all of one type, so equal ones are written alike.
+            elif (
+                page.heads is heads[place] and page.values == family.values and page.further == family.further
+            ):
+                pages.append(page)
+            else:
+                pages.append(_page(family, heads[place], twofold, page))
         self._pages = {page.metric.name: page for page in pages}
+        self._heads = {scope: written for (scope, _), written in heads.items()}
         return Text(
-            b"".join([part for page in pages for part in (page.headers[0], page.body)]),
-            b"".join([part for page in pages for part in (page.headers[1], page.body)]) + b"# EOF\n",
-            sum(page.samples for page in pages),
-            sum(page.collisions for page in pages),
+            tuple([page.part for page in pages]),
+            sum([page.samples for page in pages]),
+            sum([page.collisions for page in pages]),
         )
 
 
-def _heads(family: Family, before: _Page | None) -> _Heads:
-    if before is not None and before.heads.identities == family.identities:
-        return before.heads
-    known = {} if before is None else dict(zip(before.heads.identities, before.heads.written, strict=True))
-    names = family.metric.labels
-    written = [known.get(identity) or _labels(names, identity) for identity in family.identities]
-    return _Heads(family.identities, written, len(set(written)) == len(written))
-
-
-def _labels(names: tuple[str, ...], identity: Identity) -> str:
-    pairs = [f'{name}="{escape(value)}"' for name, value in zip(names, identity, strict=True)]
-    return "{" + ",".join(pairs) + "}" if pairs else ""
-
-
-def _page(family: Family, heads: _Heads, before: _Page | None, names: Collection[str]) -> _Page:
-    metric, name = family.metric, family.metric.name
-    twofold = name.endswith("_total") and name.removesuffix("_total") in names
-    if before is not None and before.twofold != twofold:
-        before = None
-    # A metric's numbers are all of one type, so equal ones are written alike.
-    if before is not None and before.heads is heads and before.values == family.values:
+def _heads(family: Family, before: _Heads | None) -> _Heads:
+    if before is not None and before.identities == family.identities:
         return before
-    samples = [pair for pair in zip(heads.written, family.values, strict=True) if pair[1] is not None]
-    lines = samples if heads.distinct else _merged(metric, samples)
-    body = "".join([f"{name}{head} {_WRITERS[type(value)](value)}\n" for head, value in lines])
-    return _Page(
-        metric,
-        _headers(metric, twofold) if before is None else before.headers,
-        twofold,
-        heads,
-        family.values,
-        body.encode(),
-        len(lines),
-        len(samples) - len(lines),
-    )
+    known = {} if before is None else dict(zip(before.identities, before.written, strict=True))
+    names, spell = family.metric.scope.labels, family.metric.scope.spell
+    written = [known.get(identity) or _labels(names, spell(identity)) for identity in family.identities]
+    return _Heads(family.identities, written)
 
 
-def _merged(metric: Metric, samples: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+def _labels(names: tuple[str, ...], values: Identity) -> str:
+    return ",".join([f'{name}="{escape(value)}"' for name, value in zip(names, values, strict=True)])
+
+
+def _page(family: Family, heads: _Heads, twofold: bool, before: _Page | None) -> _Page:
+    metric, _, values, further = family
+    numbers = [value for value in values if value is not None]
+    gaps = [value is None for value in values] if len(numbers) < len(values) else None
+    field, filling = _filling(numbers, metric.millionths)
+    collisions = 0
+    if (
+        before is not None
+        and before.heads is heads
+        and (before.field, before.gaps, before.collisions) == (field, gaps, 0)
+        and before.further == further
+    ):
+        template = before.template
+    else:
+        lines = _merged(metric, zip(_series(family, heads, gaps), numbers, strict=True))
+        collisions = len(numbers) - len(lines)
+        if collisions:
+            field, filling = _filling(list(lines.values()), metric.millionths)
+        template = _template(lines, field)
+    above = _headers(metric, twofold) if before is None else (before.part.plain, before.part.openmetrics)
+    part = Part(*above, template % filling)
+    samples = len(numbers) - collisions
+    return _Page(metric, twofold, heads, further, values, gaps, field, template, part, samples, collisions)
+
+
+def _series(family: Family, heads: _Heads, gaps: list[bool] | None) -> list[str]:
+    """Names with labels, of each value that is not None."""
+    metric, labels = family.metric, heads.written
+    if family.further is not None:
+        labels = [
+            f"{head}{',' if head else ''}{_labels(metric.by, more if isinstance(more, tuple) else (more,))}"
+            for head, told in zip(heads.written, family.further, strict=True)
+            for more in told
+        ]
+    series = [f"{metric.name}{{{written}}}" if written else metric.name for written in labels]
+    return series if gaps is None else [name for name, gap in zip(series, gaps, strict=True) if not gap]
+
+
+def _merged(metric: Metric, samples: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """Each label set once: counters with the same labels are summed, of gauges the first is kept."""
     lines: dict[str, Any] = {}
-    for head, value in samples:
-        if head not in lines:
-            lines[head] = value
+    for series, value in samples:
+        if series not in lines:
+            lines[series] = value
         elif metric.type == COUNTER:
-            lines[head] = type(value)(lines[head] + value)
-    return list(lines.items())
+            lines[series] = type(value)(lines[series] + value)
+    return lines
 
 
-def number(value: Value) -> str:
+def _template(series: Iterable[str], field: bytes) -> bytes:
+    return b"".join([name.replace("%", "%%").encode() + b" " + field + b"\n" for name in series])
+
+
+def _filling(numbers: Sequence[Value], millionths: bool) -> tuple[bytes, tuple[Any, ...]]:
+    """The field that writes every one of the numbers as `number` does, and what is put into the fields."""
+    types = set(map(type, numbers))
+    if millionths:
+        if types == {int} and min(numbers) >= 0:
+            return b"%d.%06d", tuple(chain.from_iterable(map(divmod, numbers, repeat(MILLION))))
+    elif types <= {int, bool}:
+        return b"%d", tuple(numbers)
+    elif types == {float} and all(map(math.isfinite, numbers)):
+        # Floats are dear to write, and many are alike; but -0.0, which equals 0.0, is not written like it.
+        known = {value: b"%a" % value for value in set(numbers) if value}
+        return b"%b", tuple([known.get(value) or b"%a" % value for value in numbers])
+    return b"%b", tuple([number(value, millionths).encode() for value in numbers])
+
+
+def number(value: Value, millionths: bool = False) -> str:
     """A number as both formats write it."""
-    return _WRITERS[type(value)](value)
-
-
-def _micro(value: int) -> str:
-    digits = f"{value:07d}" if value >= 0 else f"{value:08d}"
-    return f"{digits[:-6]}.{digits[-6:]}"
-
-
-def _float(value: float) -> str:
+    if millionths:
+        whole, rest = divmod(abs(int(value)), MILLION)
+        return f"{'-' if value < 0 else ''}{whole}.{rest:06d}"
+    if not isinstance(value, float):
+        return str(int(value))
     if math.isfinite(value):
         return repr(value)
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
-
-
-_WRITERS: Mapping[type, Callable[[Any], str]] = {
-    Micro: _micro,
-    int: int.__repr__,
-    bool: lambda value: "1" if value else "0",
-    float: _float,
-}
 
 
 def clean(value: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from gputally.machine import Machine
 from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Owner, Pace, Process, ProcessKey
@@ -27,6 +28,8 @@ class Roll:
     results: Mapping[str, int] = field(default_factory=dict)
     lost: bool = False
     """The GPUs went on naming a process that is not in our PID namespace."""
+    waiting: bool = False
+    """A name is still coming."""
 
 
 @dataclass
@@ -76,9 +79,11 @@ class Census:
             {entry.process.key: entry.owner for entry in self._everyone()},
             self._results(found, missing),
             lost=bool(lost),
+            waiting=any(entry.owner is PENDING for entry in self._everyone()),
         )
-        waiting = any(entry.owner is PENDING or entry.owner is UNNAMED for entry in self._living.values())
-        self._named, self._roll = named, None if missing or waiting or self._departed else roll
+        unnamed = any(entry.owner is UNNAMED for entry in self._living.values())
+        passing = missing or unnamed or roll.waiting or self._departed
+        self._named, self._roll = named, None if passing else roll
         return roll
 
     def _everyone(self) -> list[_Entry]:
@@ -133,13 +138,16 @@ class Census:
         return results
 
 
+_pid = itemgetter(0)
 RESULTS = ("mapped", "host", "unnamed", "hidden", "exited", "conflict")
 
 
 def pids(devices: Sequence[Device]) -> set[int]:
     """Everyone whom these GPUs name."""
-    named = {holder.pid for device in devices for holder in device.holders or ()}
-    return named | {activity.pid for device in devices for activity in device.activities or ()}
+    named: set[int] = set()
+    for device in devices:
+        named.update(map(_pid, device.holders or ()), map(_pid, device.activities or ()))
+    return named
 
 
 def _result(entry: _Entry) -> str:

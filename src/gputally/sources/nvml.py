@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import partial
 
-from gputally.counted import CallTime, Counters
+from gputally.counted import NO_LOSSES, CallTime, Counters
 from gputally.lanes import Lane, Turns
 from gputally.machine import Machine
 from gputally.model import Device, DeviceInfo, Losses, Pace, Reading, State, Unreadable
-from gputally.sources.nvml_ask import NO_LOSSES
 from gputally.sources.nvml_codes import Meaning, meaning, state_of
 from gputally.sources.nvml_driver import Driver
 from gputally.sources.nvml_events import Events
@@ -84,11 +83,11 @@ class NvmlSource:
         self._gone = frozenset(self._missing)
         await self.driver.resting(now, self._lanes())
         await self._enumerate(now)
-        turns = Turns()
+        turns = Turns(self._deadline)
         for seat in self._seats.values():
             self._ask(seat, pace, now, turns)
+        waits = self._events.ask(turns) if pace is Pace.INTERVAL else None
         await turns.all(TURN)
-        waits = self._events.ask() if pace is Pace.INTERVAL else None
         asked = (waits, *(seat.reading for seat in self._seats.values()))
         pending = [answer for answer in asked if answer is not None and not answer.done()]
         if pending:
@@ -100,7 +99,7 @@ class NvmlSource:
         return Reading(
             devices=self._devices(shown),
             stuck={lane.name: int(lane.stuck) for lane in (self.driver.lane, *self._lanes())},
-            losses=Losses.sum(one for one in losses if one is not NO_LOSSES),
+            losses=Losses.sum(losses),
             calls=self._call_times() if pace is Pace.INTERVAL else {},
         )
 
@@ -127,6 +126,11 @@ class NvmlSource:
         await self.driver.close(self._lanes())
 
     def _call_times(self) -> dict[str, CallTime]:
+        for ask in [seat.gpu.ask for seat in self._seats.values() if not seat.lane.busy]:
+            for call, (count, seconds) in ask.times().items():
+                spent = self._calls.setdefault(call, [0, 0.0])
+                spent[0] += count
+                spent[1] += seconds
         return {call: CallTime(int(count), seconds) for call, (count, seconds) in sorted(self._calls.items())}
 
     def _lanes(self) -> list[Lane]:
@@ -187,7 +191,7 @@ class NvmlSource:
 
         events = self._events.set
         call = partial(gpu.read, pace, identify, wanted, events)
-        seat.reading = turns.add(seat.lane, call, self._deadline)
+        seat.reading = turns.add(seat.lane, call)
 
     def _take(self, seat: Seat, now: float) -> Losses:
         """Fold the answers of a reading that is done into what is known of its GPU."""
@@ -207,10 +211,6 @@ class NvmlSource:
                 log.warning(DENIED, seat.device.index, seat.device.uuid, ", ".join(seat.device.denied))
         if seat.lane.busy:
             return NO_LOSSES
-        for call, (count, seconds) in seat.gpu.ask.times().items():
-            spent = self._calls.setdefault(call, [0, 0.0])
-            spent[0] += count
-            spent[1] += seconds
         return seat.gpu.ask.losses()
 
     def _device(self, seat: Seat, answers: Answers) -> Device:
@@ -219,14 +219,8 @@ class NvmlSource:
         if answers.pace is Pace.INTERVAL:
             counters = Counters(**{name: values[name] for name in COUNTED & values.keys()})
             gauges = {name: value for name, value in values.items() if name not in COUNTED}
-            return Device(
-                answers.uuid,
-                before.index,
-                info=before.info,
-                epoch=epoch,
-                counters=counters,
-                **(seat.gpu.fixed | gauges),
-            )
+            blank = seat.blank_of(answers.uuid, before.info)
+            return updated(blank, seat.gpu.fixed | gauges | {"epoch": epoch, "counters": counters})
         return updated(before, values | {"state": State.OK, "epoch": epoch})
 
     def _seated(self, seat: Seat, uuid: str) -> Device:

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from gputally.counted import NO_LOSSES, Losses
 from gputally.machine import Machine
-from gputally.model import Losses, Unreadable
+from gputally.model import Unreadable
 from gputally.sources.nvml_codes import NOT_SUPPORTED, Meaning, meaning
 from gputally.sources.nvml_fields import FIELD_VALUES, SAMPLES, Field, FieldValue, Values
 
-NO_LOSSES = Losses()
 SLOWLY = 30.0
 """Seconds after which slow rows are asked again."""
 
@@ -33,6 +33,8 @@ class Asker:
     denied: set[str] = field(default_factory=set)
     _kept: dict[Field | FieldValue, Values] = field(default_factory=dict)
     """What slow rows told when they were last asked."""
+    _together: Values | None = None
+    """All of that laid together."""
     _asked_all_at: float | None = None
     _left: dict[Field, tuple[tuple[Any, ...], ...]] = field(default_factory=dict)
     """Row -> those of its calls that this GPU did not say it cannot; all of them where there is none."""
@@ -55,6 +57,7 @@ class Asker:
             self._asked_all_at = now
             self.denied.clear()
             self._kept.clear()
+            self._together = None
 
     def renew(self) -> None:
         """The GPU fell silent: what it told before is not kept."""
@@ -66,6 +69,7 @@ class Asker:
         self._left.clear()
         self._absent.clear()
         self._kept.clear()
+        self._together = None
 
     def check(self) -> None:
         """Raise Gone unless something was answered since `begin`."""
@@ -92,30 +96,42 @@ class Asker:
         return spent
 
     def fields(self, rows: Iterable[Field]) -> Values:
-        """Values of those rows; mappings of one name are laid together."""
+        """Values of those rows but the slow, which `kept` tells; mappings of one name are laid together."""
         values: Values = {}
         for row in rows:
-            lay(values, self._field(row))
+            if row not in self._kept and (told := self._field(row)):
+                self._lay(values, row, told)
         return values
 
     def field_values(self, rows: Iterable[FieldValue]) -> Values:
         """Values of those numbered fields, all in one call; a row that has none may have another call."""
         values: Values = {}
-        answers = self._field_answers([r for r in rows if r not in self._kept and r not in self._absent])
-        for row in rows:
-            if row in self._kept:
-                lay(values, self._kept[row])
-                continue
+        due = [row for row in rows if row not in self._kept]
+        answers = self._field_answers([row for row in due if row not in self._absent])
+        for row in due:
             raw = answers.get(str(row.id))
-            if raw is not None and not isinstance(raw, dict):
-                self.answered = True
-                lay(values, self._keep(row, row.values(raw)))
-                continue
-            if isinstance(raw, dict):
+            if type(raw) is dict:
                 self._note_field(row, raw.get("error"))
-            if row.instead is not None and row in self._absent:
-                lay(values, self._field(row.instead))
-        return values
+            elif raw is not None:
+                self.answered = True
+                self._lay(values, row, row.values(raw))
+        instead = [row.instead for row in due if row.instead is not None and row in self._absent]
+        return values | self.fields(instead)
+
+    def kept(self) -> Values:
+        """What the slow rows told when they were last asked."""
+        if self._together is None:
+            self._together = {}
+            for told in self._kept.values():
+                lay(self._together, told)
+        return self._together
+
+    def _lay(self, values: Values, row: Field | FieldValue, told: Values) -> None:
+        """Add what a row told to the values, or keep it."""
+        if row.slow:
+            self._kept[row], self._together = told, None
+        else:
+            lay(values, told)
 
     def supported(self, gpu: str, *call: Any) -> Any:
         """Ask, unless this GPU once said that it cannot."""
@@ -131,7 +147,8 @@ class Asker:
 
     def ask(self, gpu: str | int | None, call: str, *args: Any) -> Any:
         """Ask, and count what went wrong; a GPU that is not well raises Gone."""
-        began = self.machine.clock.monotonic()
+        monotonic = self.machine.clock.monotonic
+        began = monotonic()
         try:
             answer = self.machine.nvml(gpu, call, *args)
             self.answered = True
@@ -144,14 +161,12 @@ class Asker:
             if spent is None:
                 spent = self._spent[call] = [0, 0.0]
             spent[0] += 1
-            spent[1] += self.machine.clock.monotonic() - began
+            spent[1] += monotonic() - began
 
     def _field(self, row: Field) -> Values:
-        if row in self._kept:
-            return self._kept[row]
         for call in self._left.get(row, row.calls):
             try:
-                return self._keep(row, row.values(self.ask(self.uuid, *call)))
+                return row.values(self.ask(self.uuid, *call))
             except Unreadable as error:
                 if meaning(error.code) is not Meaning.ABSENT:
                     break
@@ -160,11 +175,6 @@ class Asker:
                 self._errors[call[0], "malformed"] += 1
                 break
         return {}
-
-    def _keep(self, row: Field | FieldValue, values: Values) -> Values:
-        if row.slow:
-            self._kept[row] = values
-        return values
 
     def _field_answers(self, rows: list[FieldValue]) -> dict[str, Any]:
         if not rows:
@@ -202,7 +212,7 @@ class Asker:
 def lay(values: Values, more: Values) -> None:
     """Add values to others; mappings of one name become one mapping."""
     for name, value in more.items():
-        values[name] = {**values[name], **value} if isinstance(value, dict) and name in values else value
+        values[name] = {**values[name], **value} if name in values and type(value) is dict else value
 
 
 def _hashable(part: Any) -> Any:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from gputally.counted import Xid
-from gputally.lanes import Lane
+from gputally.lanes import Lane, Turns
 from gputally.machine import Machine
 from gputally.model import Unreadable
 from gputally.sources.nvml_codes import Meaning, meaning
@@ -18,7 +18,6 @@ log = logging.getLogger(__name__)
 
 WAIT_MS = 1
 """How long one question waits; what happens between two questions is kept by the driver."""
-DEADLINE = 5.0
 WAIT, FREE = "nvmlEventSetWait", "nvmlEventSetFree"
 
 
@@ -30,7 +29,7 @@ class Events:
         self.set = 0
         """The number of the set: a GPU that is registered in an older one registers anew."""
         self._machine = machine
-        self._waiting: asyncio.Task[list[Any]] | None = None
+        self._waiting: asyncio.Future[list[Any]] | None = None
         self._off = False
         self._xids: dict[str, dict[int, Xid]] = {}
 
@@ -39,10 +38,10 @@ class Events:
         self._off = False
         self.set += 1
 
-    def ask(self) -> asyncio.Task[list[Any]] | None:
-        """Begin to wait for events, unless that is under way or cannot be."""
+    def ask(self, turns: Turns) -> asyncio.Future[list[Any]] | None:
+        """Wait for events in our turn, unless that is under way or cannot be."""
         if self._waiting is None and not self._off and not self.lane.busy:
-            self._waiting = asyncio.ensure_future(self.lane.ask(self._wait, DEADLINE))
+            self._waiting = turns.add(self.lane, self._wait)
         return self._waiting
 
     def take(self) -> None:

@@ -106,6 +106,7 @@ class Gpu:
         self._heed_layout(values)
         lay(values, self.ask.fields(self._gauges))
         lay(values, self.ask.field_values(FIELD_ROWS))
+        lay(values, self.ask.kept())
         lay(values, self._gpm.read(values.get("instances")))
         values["gauges_at"] = self._clock.monotonic()
         self._known = values

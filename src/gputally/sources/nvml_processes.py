@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from gputally.model import Activity, Holder, Instance, Unreadable
 from gputally.sources.nvml_ask import Asker
@@ -17,6 +20,13 @@ ASTRAY = 3600.0
 """Seconds by which a sample's time may differ from when it came."""
 HIGHEST_PID = 2**22
 """The kernel gives no higher number."""
+RATIOS = tuple(percent / 100 for percent in range(101))
+_activity = partial(tuple.__new__, Activity)
+"""An activity from its fields, without the cost of a constructor."""
+
+Rows = Sequence[Sequence[Any]]
+Place = tuple[int, str]
+"""A process, in a MIG instance."""
 
 
 @dataclass
@@ -30,13 +40,14 @@ class Processes:
     _offset: float | None = None
     """Wall clock less monotonic clock: it changes when the clock is set."""
     _listed: frozenset[int] = frozenset()
-    _found: dict[tuple[int, str], int | None] | None = None
+    _told: tuple[Any, ...] = ()
+    """What the lists said, and how they were to be understood."""
     _holders: tuple[Holder, ...] | None = None
 
     def forget(self) -> None:
         """Another GPU, or another driver."""
         self._last_seen, self._sampled_at, self._listed = 0, None, frozenset()
-        self._found = self._holders = None
+        self._told, self._holders = (), None
 
     def pause(self) -> None:
         """The GPU fell silent: what it did meanwhile is not told of one tick."""
@@ -44,7 +55,7 @@ class Processes:
 
     def strangers(self, activities: Sequence[Activity] | None) -> bool:
         """Whether somebody was busy who was not listed."""
-        return not self._listed.issuperset([activity.pid for activity in activities or ()])
+        return not self._listed.issuperset([activity[0] for activity in activities or ()])
 
     def activity(self) -> Values:
         """Samples since the answer before; the first, of the driver's whole past, only sets the mark."""
@@ -74,47 +85,72 @@ class Processes:
         astray = (newest - self._last_seen) / 1e6 - (now - self._seen_at) if self._last_seen else 0.0
         return stepped or abs(astray) > ASTRAY
 
+    def _samples(self, rows: Sequence[Sequence[int]]) -> list[Activity]:
+        if not rows:
+            return []
+        pids, times, *parts = zip(*rows, strict=True)
+        if min(pids) <= 0 or max(pids) > HIGHEST_PID or max(map(max, parts)) > 100:
+            good = [row for row in rows if 0 < row[0] <= HIGHEST_PID and max(row[2:]) <= 100]
+            self.ask.drop("utilization_out_of_range", len(rows) - len(good))
+            return self._samples(good)
+        ratios = [map(RATIOS.__getitem__, part) for part in parts]
+        return list(map(_activity, zip(pids, times, *ratios, strict=True)))
+
     def holders(self, total_bytes: int | None, instances: Sequence[Instance] | None) -> Values:
         """Processes of all lists, each once on each instance, with the memory it has there."""
-        found = self._of(self.ask.uuid, total_bytes, instances)
-        if found is None and instances:
-            # The parent's lists need rights that an instance's do not.
-            parts = [self._of(instance.uuid, total_bytes, (instance,)) for instance in instances]
-            found = _together(part for part in parts if part is not None)
-        if found != self._found:
-            self._found = found
+        lists = self._lists(self.ask.uuid)
+        # The parent's lists need rights that an instance's do not.
+        parts = {} if lists or not instances else {i.uuid: self._lists(i.uuid) for i in instances}
+        told = (total_bytes, instances, lists, parts)
+        if told != self._told:
+            self._told = told
+            found = self._understood(*told)
             self._listed = frozenset(pid for pid, _ in found or ())
             self._holders = None if found is None else tuple(Holder(p, m, i) for (p, i), m in found.items())
         # A tuple of its own each time, of the same holders: that is how a new list is told from an old one.
         return {"holders": None if self._holders is None else (*self._holders,)}
 
-    def _samples(self, rows: list[list[int]]) -> Iterable[Activity]:
-        for pid, timestamp, sm, memory, encoder, decoder in rows:
-            if not 0 < pid <= HIGHEST_PID or max(sm, memory, encoder, decoder) > 100:
-                self.ask.drop("utilization_out_of_range")
-                continue
-            yield Activity(pid, timestamp, sm / 100, memory / 100, encoder / 100, decoder / 100)
+    def _lists(self, uuid: str) -> list[Rows]:
+        """What the lists of a GPU or instance say, as far as it tells them."""
+        told = []
+        for call in PROCESS_LISTS:
+            with suppress(Unreadable):
+                told.append(self.ask.supported(uuid, call))
+        return told
+
+    def _understood(
+        self,
+        total_bytes: int | None,
+        instances: Sequence[Instance] | None,
+        lists: Sequence[Rows],
+        parts: Mapping[str, Sequence[Rows]],
+    ) -> dict[Place, int | None] | None:
+        """(pid, instance) -> memory; None if no list tells anything."""
+        where = {(i.gpu_instance, i.compute_instance): i.uuid for i in instances or ()}
+        found = self._of(lists, total_bytes, where)
+        for uuid, its_lists in parts.items():
+            one = self._of(its_lists, total_bytes, {}, uuid)
+            found = found if one is None else {**(found or {}), **one}
+        return found
 
     def _of(
-        self, uuid: str, total_bytes: int | None, instances: Sequence[Instance] | None
-    ) -> dict[tuple[int, str], int | None] | None:
-        """(pid, instance) -> memory, by the lists of a GPU or instance; None if it tells no list."""
-        where = {(i.gpu_instance, i.compute_instance): i.uuid for i in instances or ()}
-        alone = uuid if instances and uuid == instances[0].uuid else ""
-        memory: dict[tuple[int, str], int | None] = {}
+        self,
+        lists: Sequence[Rows],
+        total_bytes: int | None,
+        instances: Mapping[tuple[int, int], str],
+        otherwise: str = "",
+    ) -> dict[Place, int | None] | None:
+        memory: dict[Place, int | None] = {}
         known = False
-        for call in PROCESS_LISTS:
-            try:
-                rows = self.ask.supported(uuid, call)
-            except Unreadable:
-                continue
+        for rows in lists:
             if not all(_plausible(pid, used, total_bytes) for pid, used, *_ in rows):
                 self.ask.drop("implausible_process_list")
+                self._told = ()  # to be counted each time
                 continue
             known = True
             for pid, used, *place in rows:
                 # One with several contexts has its memory in each list.
-                key = (pid, alone or where.get((place[0], place[1]), ""))
+                key = (pid, instances.get((place[0], place[1]), otherwise))
                 before = memory.get(key)
                 memory[key] = used if before is None else max(before, used or 0)
         return memory if known else None
@@ -123,12 +159,3 @@ class Processes:
 def _plausible(pid: int, used: int | None, total_bytes: int | None) -> bool:
     """Whether a record can be one; a driver that lays its records out differently gives others."""
     return 0 < pid <= HIGHEST_PID and (used is None or total_bytes is None or used <= total_bytes)
-
-
-def _together(
-    parts: Iterable[dict[tuple[int, str], int | None]],
-) -> dict[tuple[int, str], int | None] | None:
-    found: dict[tuple[int, str], int | None] | None = None
-    for part in parts:
-        found = {**(found or {}), **part}
-    return found

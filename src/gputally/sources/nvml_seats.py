@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import dataclass
 
 from gputally.lanes import Lane
-from gputally.model import Device, State
+from gputally.model import Device, DeviceInfo, State
 from gputally.sources.nvml_fields import Values
 from gputally.sources.nvml_gpu import Answers, Gpu
 
@@ -43,6 +43,13 @@ class Seat:
     pause: float = 0.0
     not_before: float = 0.0
     gauges_not_before: float = 0.0
+    _blank: Device | None = None
+
+    def blank_of(self, uuid: str, info: DeviceInfo) -> Device:
+        """The GPU that sits here, without any reading."""
+        if self._blank is None or self._blank.uuid != uuid or self._blank.info is not info:
+            self._blank = Device(uuid, self.gpu.index, info=info)
+        return self._blank
 
 
 def bare(device: Device, state: State) -> Device:

@@ -12,6 +12,8 @@ IDLE = Activity(0, 0, 0.0, 0.0, 0.0, 0.0)
 
 def _engines(tally: Tally) -> list[tuple[ProcessUse, Activity]]:
     """Processes with series of their own, and the newest samples of each; who is not in them was idle."""
+    if not tally.processes:
+        return []
     told = {g.device.uuid: g.device.activities for g in tally.gpus if g.fresh}
     did = {uuid: {a.pid: a for a in activities or ()} for uuid, activities in told.items()}
     return [
@@ -21,7 +23,7 @@ def _engines(tally: Tally) -> list[tuple[ProcessUse, Activity]]:
     ]
 
 
-_SCOPE = Scope("engines", PROCESS.labels, _engines, lambda pair: PROCESS.identity(pair[0]))
+_SCOPE = Scope("engines", PROCESS.labels, _engines, lambda pair: PROCESS.identity(pair[0]), PROCESS.spell)
 
 
 def _engine(name: str, attribute: str, help: str) -> Metric:

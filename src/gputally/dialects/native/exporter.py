@@ -76,7 +76,7 @@ EXPORTER_METRICS = (
         " this host alone), unnamed (to a pod whose name is not known), conflict (their cgroups contradict"
         " each other), hidden (there, but not to be read), exited (gone before they were read, or just"
         " ended), no_host_pid (not looked at: our PID namespace is not the host's).",
-        lambda tally: tally.process_results,
+        "process_results",
         by=("result",),
     ),
     Metric(
@@ -84,7 +84,7 @@ EXPORTER_METRICS = (
         "gputally_samples_dropped_total",
         COUNTER,
         "Readings thrown away because they cannot be true or are not of GPUs of this node.",
-        lambda tally: tally.samples_dropped,
+        "samples_dropped",
         by=("reason",),
     ),
     Metric(
@@ -92,7 +92,7 @@ EXPORTER_METRICS = (
         "gputally_series_dropped_total",
         COUNTER,
         "Series not shown because a bound was reached or two had the same labels.",
-        lambda tally: tally.series_dropped,
+        "series_dropped",
         by=("reason",),
     ),
     Metric(
@@ -100,7 +100,7 @@ EXPORTER_METRICS = (
         "gputally_nvml_errors_total",
         COUNTER,
         "NVML calls that failed, by NVML's return code; unsupported calls are not failures.",
-        lambda tally: tally.nvml_errors,
+        "nvml_errors",
         by=("call", "code"),
     ),
     Metric(
@@ -138,7 +138,7 @@ EXPORTER_METRICS = (
         "gputally_stuck_calls",
         GAUGE,
         "Calls that have not returned within their deadline, by lane.",
-        lambda tally: tally.snapshot.stuck,
+        "snapshot.stuck",
         by=("lane",),
     ),
     Metric(
@@ -146,49 +146,49 @@ EXPORTER_METRICS = (
         "gputally_faults_total",
         COUNTER,
         "Ticks that ended in an error of gputally itself; the log has it.",
-        lambda tally: tally.faults,
+        "faults",
     ),
     Metric(
         EXPORTER,
         "gputally_textfile_write_errors_total",
         COUNTER,
         "Textfiles that could not be written; the last good one stays.",
-        lambda tally: tally.textfile_errors,
+        "textfile_errors",
     ),
     Metric(
         EXPORTER,
         "gputally_snapshot_timestamp_seconds",
         GAUGE,
         "When these numbers were taken.",
-        lambda tally: tally.snapshot.time,
+        "snapshot.time",
     ),
     Metric(
         EXPORTER,
         "gputally_self_cpu_seconds_total",
         COUNTER,
         "CPU time the exporter used.",
-        lambda tally: tally.snapshot.self_usage.cpu_seconds,
+        "snapshot.self_usage.cpu_seconds",
     ),
     Metric(
         EXPORTER,
         "gputally_self_resident_memory_bytes",
         GAUGE,
         "Memory the exporter holds.",
-        lambda tally: tally.snapshot.self_usage.resident_bytes,
+        "snapshot.self_usage.resident_bytes",
     ),
     Metric(
         EXPORTER,
         "gputally_self_open_fds",
         GAUGE,
         "File descriptors the exporter holds.",
-        lambda tally: tally.snapshot.self_usage.open_fds,
+        "snapshot.self_usage.open_fds",
     ),
     Metric(
         EXPORTER,
         "gputally_self_threads",
         GAUGE,
         "Threads of the exporter.",
-        lambda tally: tally.snapshot.self_usage.threads,
+        "snapshot.self_usage.threads",
     ),
 )
 

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
-from gputally.dialects.native.scopes import GPU, micro
-from gputally.metrics import COUNTER, GAUGE, INFO, Metric, Micro
+from gputally.dialects.native.scopes import GPU
+from gputally.metrics import COUNTER, GAUGE, INFO, Metric
 from gputally.model import State
 from gputally.tally import Gpu
 
 
 def _info(gpu: Gpu) -> Mapping[Any, int]:
-    return {tuple(getattr(gpu.device.info, name) or "" for name in _INFO_LABELS): 1}
+    return {tuple([told or "" for told in _INFO(gpu.device.info)]): 1}
 
 
-def _states(gpu: Gpu) -> Mapping[str, int]:
-    return {state.value: int(gpu.device.state is state) for state in State}
+def _unattributed(gpu: Gpu) -> Mapping[Any, int]:
+    return {} if gpu.energy_uj is None else gpu.unattributed_uj
 
 
-def _unattributed(gpu: Gpu) -> Mapping[Any, Micro]:
-    if gpu.energy_uj is None:
-        return {}
-    return {reason: Micro(amount) for reason, amount in gpu.unattributed_uj.items()}
-
-
+_STATES = {now: {state.value: int(state is now) for state in State} for now in State}
 _INFO_LABELS = (
     "model",
     "architecture",
@@ -39,6 +35,7 @@ _INFO_LABELS = (
     "pcie_link_width_max",
     "energy_scope",
 )
+_INFO = attrgetter(*_INFO_LABELS)
 
 GPU_METRICS = (
     Metric(
@@ -63,7 +60,7 @@ GPU_METRICS = (
         "gputally_gpu_state",
         GAUGE,
         "1 for the state the GPU is in, 0 for the others.",
-        _states,
+        lambda gpu: _STATES[gpu.device.state],
         by=("state",),
         source="the return codes of all calls",
     ),
@@ -73,10 +70,11 @@ GPU_METRICS = (
         COUNTER,
         "Energy the whole GPU used since gputally first saw it: by its own counter, or power x time where "
         "that is integrated.",
-        lambda gpu: micro(gpu.energy_uj),
+        "energy_uj",
         source="nvmlDeviceGetTotalEnergyConsumption",
         since="Volta",
         absent="the GPU tells neither energy nor power",
+        millionths=True,
     ),
     Metric(
         GPU,
@@ -90,7 +88,8 @@ GPU_METRICS = (
         "gputally_gpu_idle_energy_joules_total",
         COUNTER,
         "Energy of idle power that is charged to nobody.",
-        lambda gpu: None if gpu.energy_uj is None else Micro(gpu.idle_uj),
+        lambda gpu: None if gpu.energy_uj is None else gpu.idle_uj,
+        millionths=True,
     ),
     Metric(
         GPU,
@@ -99,13 +98,15 @@ GPU_METRICS = (
         "Energy above idle that could not be charged to anybody, by reason.",
         _unattributed,
         by=("reason",),
+        millionths=True,
     ),
     Metric(
         GPU,
         "gputally_gpu_pending_energy_joules",
         GAUGE,
         "Energy whose owner's name is still coming, or whose series was not scraped yet; it is posted soon.",
-        lambda gpu: None if gpu.energy_uj is None else Micro(gpu.pending_uj),
+        lambda gpu: None if gpu.energy_uj is None else gpu.pending_uj,
+        millionths=True,
     ),
     Metric(
         GPU,
@@ -120,7 +121,7 @@ GPU_METRICS = (
         "gputally_gpu_intensity_trust_ratio",
         GAUGE,
         "How far the learned cost of a busy second is believed: 0 is shares by time alone, 1 is wholly.",
-        lambda gpu: gpu.trust,
+        "trust",
     ),
     Metric(
         GPU,
@@ -134,7 +135,8 @@ GPU_METRICS = (
         "gputally_gpu_energy_discarded_joules_total",
         COUNTER,
         "Energy the counter claimed that the GPU's power limit does not allow; it is in no other total.",
-        lambda gpu: None if gpu.energy_uj is None else Micro(gpu.discarded_uj),
+        lambda gpu: None if gpu.energy_uj is None else gpu.discarded_uj,
+        millionths=True,
     ),
     Metric(
         GPU,
@@ -142,6 +144,6 @@ GPU_METRICS = (
         GAUGE,
         "Part of the GPU's use that is traced to somebody: of the busy time that the newest samples saw, or,"
         " with nobody busy, of the processes that hold a context.",
-        lambda gpu: gpu.coverage_ratio,
+        "coverage_ratio",
     ),
 )

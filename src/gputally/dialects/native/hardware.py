@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from gputally.counted import Counters
 from gputally.dialects.native.scopes import GPU
 from gputally.metrics import COUNTER, GAUGE, Metric
+from gputally.tally import Gpu
 
 _BATCH = "nvmlDeviceGetFieldValues"
 
@@ -15,30 +14,25 @@ _BATCH = "nvmlDeviceGetFieldValues"
 def _counter(
     name: str,
     help: str,
-    value: Callable[[Counters], Any],
+    value: str | Callable[[Gpu], int | None],
     source: str,
     since: str = "",
     absent: str = "the GPU or its driver does not tell it",
     by: tuple[str, ...] = (),
 ) -> Metric:
-    return Metric(
-        GPU,
-        f"gputally_gpu_{name}",
-        COUNTER,
-        help,
-        lambda gpu: value(gpu.device.counters),
-        by,
-        source,
-        since,
-        absent,
-    )
+    read = f"device.counters.{value}" if isinstance(value, str) else value
+    return Metric(GPU, f"gputally_gpu_{name}", COUNTER, help, read, by, source, since, absent)
+
+
+def _entry(value: str, key: str) -> Callable[[Gpu], int | None]:
+    return lambda gpu: getattr(gpu.device.counters, value).get(key)
 
 
 HARDWARE_METRICS = (
     _counter(
         "throttle_seconds_total",
         "Time in which this reason held the clocks down, since the driver was loaded.",
-        lambda counted: counted.throttle_seconds,
+        "throttle_seconds",
         f"{_BATCH} 74 to 79 and 269 to 271, or nvmlDeviceGetViolationStatus",
         "Kepler; sw_thermal, hw_thermal and hw_power_brake driver 570",
         by=("reason",),
@@ -46,7 +40,7 @@ HARDWARE_METRICS = (
     _counter(
         "pcie_transmit_bytes_total",
         "Bytes the GPU sent over PCIe; the hardware's counter may wrap.",
-        lambda counted: counted.pcie_bytes.get("transmit"),
+        _entry("pcie_bytes", "transmit"),
         f"{_BATCH} 197",
         "driver 535",
         "a vGPU, or an older driver",
@@ -54,7 +48,7 @@ HARDWARE_METRICS = (
     _counter(
         "pcie_receive_bytes_total",
         "Bytes the GPU received over PCIe; the hardware's counter may wrap.",
-        lambda counted: counted.pcie_bytes.get("receive"),
+        _entry("pcie_bytes", "receive"),
         f"{_BATCH} 198",
         "driver 535",
         "a vGPU, or an older driver",
@@ -62,14 +56,14 @@ HARDWARE_METRICS = (
     _counter(
         "pcie_replays_total",
         "PCIe packets sent again.",
-        lambda counted: counted.pcie_replays,
+        "pcie_replays",
         f"{_BATCH} 94, or nvmlDeviceGetPcieReplayCounter",
         "Kepler",
     ),
     _counter(
         "nvlink_transmit_bytes_total",
         "Bytes the GPU sent over all its NVLinks.",
-        lambda counted: counted.nvlink_bytes.get("transmit"),
+        _entry("nvlink_bytes", "transmit"),
         f"{_BATCH} 138",
         "Ampere",
         "no NVLink",
@@ -77,7 +71,7 @@ HARDWARE_METRICS = (
     _counter(
         "nvlink_receive_bytes_total",
         "Bytes the GPU received over all its NVLinks.",
-        lambda counted: counted.nvlink_bytes.get("receive"),
+        _entry("nvlink_bytes", "receive"),
         f"{_BATCH} 139",
         "Ampere",
         "no NVLink",
@@ -85,7 +79,7 @@ HARDWARE_METRICS = (
     _counter(
         "nvlink_errors_total",
         "Errors on all NVLinks of the GPU.",
-        lambda counted: counted.nvlink_errors,
+        "nvlink_errors",
         f"{_BATCH} 38, 45, 52, 59, 160",
         "Pascal; ecc_data Ampere",
         "no NVLink",
@@ -94,7 +88,7 @@ HARDWARE_METRICS = (
     _counter(
         "ecc_errors_total",
         "ECC errors: volatile since the driver was loaded, aggregate over the GPU's life.",
-        lambda counted: counted.ecc_errors,
+        "ecc_errors",
         f"{_BATCH} 3, 4, 5, 6, or nvmlDeviceGetTotalEccErrors",
         "Kepler",
         "no ECC, or it is off",

@@ -117,6 +117,6 @@ GRANT_METRICS = (
         "GPU memory meant for the workload, by method: mig (its instance's), hami (what HAMi noted on its"
         " pod), ratio (the GPU's by the ratio of virtual GPUs), replicas (the GPU's by the containers that it"
         " is granted to at once, which time slicing does not enforce).",
-        lambda limit: limit.memory_bytes,
+        "memory_bytes",
     ),
 )

@@ -11,7 +11,7 @@ PROFILING_METRICS = (
         "gputally_gpu_nvlink_bytes_per_second",
         GAUGE,
         "NVLink traffic; a rate over DCGM's last period, not a counter.",
-        lambda device: device.nvlink_bytes_per_second,
+        "nvlink_bytes_per_second",
         by=("direction",),
         source="DCGM 1011, 1012",
         since="Volta",

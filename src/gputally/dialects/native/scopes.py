@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from gputally.metrics import Micro, Scope
+from operator import attrgetter
+from typing import Any
+
+from gputally.metrics import Scope
 from gputally.model import Device, Instance
-from gputally.tally import ProcessUse, Tally, Workload
+from gputally.tally import Tally
 
 
 def _fresh(tally: Tally) -> list[Device]:
@@ -20,14 +23,14 @@ def _instances(tally: Tally) -> list[tuple[Device, Instance]]:
     return [(device, part) for device in _fresh(tally) for part in device.instances or ()]
 
 
-def _work(use: Workload | ProcessUse) -> tuple[str, ...]:
-    owner = use.owner
-    names = (owner.kind, owner.namespace, owner.pod, owner.container, owner.workload)
-    return (*names, str(use.gpu), use.uuid, use.mig)
+def _work(identity: tuple[Any, ...]) -> tuple[str, ...]:
+    owner, gpu, *more = identity
+    return (owner.kind, owner.namespace, owner.pod, owner.container, owner.workload, str(gpu), *more)
 
 
 _DEVICE_LABELS = ("gpu", "uuid", "namespace", "pod", "container")
 _WORK_LABELS = ("kind", "namespace", "pod", "container", "workload", "gpu", "uuid", "mig")
+_WORK = ("owner", "gpu", "uuid", "mig")
 
 EXPORTER = Scope("exporter", (), lambda tally: (tally,), lambda _: ())
 SOURCE = Scope(
@@ -44,7 +47,7 @@ INSTANCE = Scope(
     _instances,
     lambda pair: (*_device(pair[0]), pair[1].uuid),
 )
-WORKLOAD = Scope("workload", _WORK_LABELS, lambda tally: tally.workloads, _work)
+WORKLOAD = Scope("workload", _WORK_LABELS, lambda tally: tally.workloads, attrgetter(*_WORK), _work)
 NAMESPACE = Scope(
     "namespace",
     ("kind", "namespace", "gpu", "uuid"),
@@ -55,10 +58,6 @@ PROCESS = Scope(
     "process",
     (*_WORK_LABELS, "pid", "process"),
     lambda tally: tally.processes,
-    lambda use: (*_work(use), use.pid, use.process),
+    attrgetter(*_WORK, "pid", "process"),
+    _work,
 )
-
-
-def micro(value: int | None) -> Micro | None:
-    """Millionths of the unit, where they are known."""
-    return None if value is None else Micro(value)

@@ -22,18 +22,21 @@ def _sensor(
     absent: str = "the GPU or its driver does not tell it",
     by: tuple[str, ...] = (),
 ) -> Metric:
-    read = attrgetter(value) if isinstance(value, str) else value
-    return Metric(DEVICE, f"gputally_gpu_{name}", GAUGE, help, read, by, source, since, absent)
+    return Metric(DEVICE, f"gputally_gpu_{name}", GAUGE, help, value, by, source, since, absent)
 
 
 def _one_of(words: Mapping[int, str], attribute: str) -> Callable[[Device], Mapping[str, int] | None]:
+    none = dict.fromkeys(words.values(), 0)
+    told = {word: {**none, word: 1} for word in none}
+
     def states(device: Device) -> Mapping[str, int] | None:
         now = getattr(device, attribute)
-        return None if now is None else {word: int(word == now) for word in words.values()}
+        return None if now is None else told.get(now, none)
 
     return states
 
 
+_PID = attrgetter("pid")
 _MIG = "in MIG mode, or the driver does not tell it"
 _BATCH = "nvmlDeviceGetFieldValues"
 
@@ -287,7 +290,7 @@ SENSOR_METRICS = (
     _sensor(
         "processes",
         "Processes that hold a context on the GPU.",
-        lambda device: None if device.holders is None else len({h.pid for h in device.holders}),
+        lambda device: None if device.holders is None else len(set(map(_PID, device.holders))),
         "nvmlDeviceGetComputeRunningProcesses, …Graphics…, …MPSCompute…",
         absent="the lists cannot be read or are not plausible",
     ),

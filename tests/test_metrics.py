@@ -1,0 +1,41 @@
+"""Rows over a Tally: what is a family, and what is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gputally.metrics import GAUGE, Metric, Scope, families
+from gputally.model import Snapshot
+from gputally.tally import Tally
+
+TALLY = Tally(Snapshot(1.0, 2.0), "test")
+NUMBER = Scope("number", ("n",), lambda tally: (-1, 0, 1), lambda number: (str(number),))
+
+
+def test_a_row_without_a_sample_is_no_family() -> None:
+    assert not families([Metric(NUMBER, "x", GAUGE, "", lambda _: None)], TALLY)
+    assert not families([Metric(NUMBER, "x", GAUGE, "", lambda _: None, by=("b",))], TALLY)
+    assert not families([Metric(NUMBER, "x", GAUGE, "", lambda _: {}, by=("b",))], TALLY)
+    assert not families([Metric(NUMBER, "x", GAUGE, "", lambda _: {"a": None}, by=("b",))], TALLY)
+
+
+def test_zero_is_a_sample() -> None:
+    (family,) = families([Metric(NUMBER, "x", GAUGE, "", lambda number: 0 if number else None)], TALLY)
+    assert (family.values, family.further) == ([0, None, 0], None)
+
+
+def test_a_row_may_name_the_attribute_that_it_shows() -> None:
+    rows = [Metric(NUMBER, "x", GAUGE, "", "real"), Metric(NUMBER, "y", GAUGE, "", "real.imag")]
+    assert [family.values for family in families(rows, TALLY)] == [[-1, 0, 1], [0, 0, 0]]
+
+
+def test_further_labels_are_told_of_each_thing() -> None:
+    told: Mapping[int, Mapping[object, int | None] | None] = {-1: None, 0: {}, 1: {"a": 0, ("b",): None}}
+    (family,) = families([Metric(NUMBER, "x", GAUGE, "", lambda number: told[number], by=("b",))], TALLY)
+    assert family.identities == [("-1",), ("0",), ("1",)]
+    assert (family.values, family.further) == ([0, None], [(), (), ("a", ("b",))])
+
+
+def test_families_of_one_scope_share_their_identities() -> None:
+    first, second = families([Metric(NUMBER, name, GAUGE, "", "real") for name in "xy"], TALLY)
+    assert first.identities is second.identities
