@@ -135,9 +135,9 @@ class Server(Child):
         """Where a path of it is."""
         return f"http://127.0.0.1:{self.port}{path}"
 
-    def get(self, path: str, headers: Mapping[str, str] | None = None) -> Response:
+    def get(self, path: str, headers: Mapping[str, str] | None = None, method: str = "GET") -> Response:
         """Its answer to one request."""
-        request = urllib.request.Request(self.url(path), headers=dict(headers or {}))
+        request = urllib.request.Request(self.url(path), headers=dict(headers or {}), method=method)
         try:
             with _OPENER.open(request, timeout=PATIENCE) as answer:
                 return Response(answer.status, answer.headers, answer.read())

@@ -40,7 +40,7 @@ LINE = (
     ("setting_names", "setting_sources", "setting_feeds", "setting_dialects"),
     ("config",),
     ("feeds",),
-    ("asking", "publishing"),
+    ("asking", "publishing", "yielding"),
     ("verify_options",),
     ("service",),
     ("accounting",),

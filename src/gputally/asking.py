@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
 
 from gputally import feeds
@@ -12,6 +13,7 @@ from gputally.owners import Resolver
 from gputally.owners.cgroup import node_base, parse
 from gputally.owners.discovery import Places, discover
 from gputally.owners.host import CgroupOwner, Identify
+from gputally.owners.inquiry import Inquiry
 from gputally.owners.jobs import JobFiles
 from gputally.owners.runtimes import ConmonNames, DockerFiles
 from gputally.sources import Companion
@@ -24,11 +26,13 @@ def patient_collector(config: Config, machine: Machine) -> Collector:
     return collector(config, machine, nvml_source(config, machine, patience), patience)
 
 
-def collector(config: Config, machine: Machine, nvml: NvmlSource, patience: float) -> Collector:
-    """Asks NVML, who knows more of its GPUs, and those who name owners."""
+def collector(
+    config: Config, machine: Machine, nvml: NvmlSource, patience: float, besides: Sequence[Inquiry] = ()
+) -> Collector:
+    """Asks NVML, who knows more of its GPUs, those who name owners, and others besides."""
     ratio = feeds.ratio(config)
     identify = identifier(machine)
-    outside = discover(machine, _places(config), identify)
+    outside = discover(machine, _places(config), identify, besides)
     more = _companions(config, machine, patience / 2)
     sources = feeds.sources(config, machine, nvml, patience)
     return Collector(machine, sources, *_owners(config, machine, identify), outside, more, ratio)

@@ -48,6 +48,7 @@ class Config(Speaking):
     energy_intensity: str
     gpus: tuple[str, ...]
     nvml_library: str | None
+    nvml_isolation: str
     nvml_deadline: float
     nvml_grace: float
     nvml_yield: float
@@ -73,6 +74,7 @@ class Config(Speaking):
     kubernetes_logs: str
     kubernetes_pod_labels: tuple[str, ...]
     kubernetes_pod_annotations: tuple[str, ...]
+    kubernetes_pause_label: str
     kubelet_root: str | None
     kubelet_podresources_socket: str | None
     kubelet_url: str
@@ -90,6 +92,7 @@ class Config(Speaking):
     textfile_directory: str | None
     textfile_name: str
     web_config_file: str | None
+    web_enable_yield: bool
     web_listen_address: str
     web_telemetry_path: str
     log_level: str
@@ -226,6 +229,14 @@ SETTINGS = (
         path,
         "PATH",
         "TLS and users of the web server, in the file that other exporters take; empty for neither.",
+    ),
+    Setting(
+        "web.enable-yield",
+        "off",
+        switch,
+        "on|off",
+        "Let go of all GPUs at POST /-/yield (?for=5m for another time than --nvml.yield), and take them up"
+        " again at POST /-/resume; both from the loopback address only.",
     ),
     Setting("web.listen-address", ":10400", address, "HOST:PORT", "Where to listen for scrapes."),
     Setting("web.telemetry-path", "/metrics", url_path, "PATH", "Path of the metrics."),

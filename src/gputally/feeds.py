@@ -21,7 +21,14 @@ from gputally.sources.upstream import UpstreamSource
 
 def sources(config: Config, machine: Machine, nvml: NvmlSource, patience: float) -> tuple[Source, ...]:
     """Everyone who tells of GPUs, in the order they are asked."""
-    smi = partial(SmiSource, machine, Choice(config.gpus), deadline=config.smi_deadline, patience=patience)
+    smi = partial(
+        SmiSource,
+        machine,
+        Choice(config.gpus),
+        deadline=config.smi_deadline,
+        patience=patience,
+        resting=lambda: nvml.resting,
+    )
     upstream = _upstream(config, machine, patience)
     if config.smi == "on":
         return (smi(), *upstream)

@@ -184,6 +184,13 @@ def api(text: str) -> str:
     return url(text)
 
 
+def label_key(text: str) -> str:
+    """The key of a label in Kubernetes, or nothing."""
+    if text and not re.fullmatch(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", text):
+        raise ValueError("the key of a label, such as nvidia.com/gpu.deploy.client, or nothing")
+    return text
+
+
 def words(text: str) -> tuple[str, ...]:
     """Words with commas between, each once."""
     found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -40,6 +40,7 @@ from gputally.state import State
 from gputally.tally import Tally
 from gputally.views import explain as view
 from gputally.views.explain import Trace
+from gputally.yielding import COMMANDS, Yielding, commanded, node_inquiry
 
 log = logging.getLogger(__name__)
 
@@ -64,13 +65,21 @@ async def serve(config: Config) -> bool:
     site = publishing.site(config, machine)
     patience = min(config.tick / 2, 0.5)
     nvml = asking.nvml_source(config, machine, patience)
-    collector = asking.collector(config, machine, nvml, patience)
+    yielding = Yielding(nvml, config.nvml_yield)
+    collector = asking.collector(
+        config, machine, nvml, patience, besides=node_inquiry(config, machine, yielding)
+    )
     textfile = feeds.textfile(config, site, ledger)
     outlet: loop.Outlet = site if textfile is None else textfile.behind(site)
     copy = publishing.Copy(config.metrics_file, site, outlet) if config.metrics_file else None
     outlet = copy or outlet
-    respond = guarded(site.respond, web.users, site.health_paths) if web.users else site.respond
-    server = HttpServer(respond, ssl_options=certificates.context if certificates else None)
+    respond = commanded(site.respond, yielding) if config.web_enable_yield else site.respond
+    respond = guarded(respond, web.users, site.health_paths) if web.users else respond
+    server = HttpServer(
+        respond,
+        ssl_options=certificates.context if certificates else None,
+        commands=COMMANDS if config.web_enable_yield else (),
+    )
     addresses = server.listen(config.web_listen_address)
     if textfile is not None:
         textfile.begin()
@@ -82,7 +91,7 @@ async def serve(config: Config) -> bool:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _yield_or_resume(nvml, config.nvml_yield))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, yielding.turn)
     await collector.start()
     watching = asyncio.ensure_future(_end_when_doomed(nvml, stop))
     renewing = asyncio.ensure_future(_renew(certificates, server)) if certificates else None
@@ -165,7 +174,12 @@ def open_machine(config: Config, *, live: bool) -> Machine:
             sampler=config.simulated_sampler,
             usage=own_usage if live else lambda: FIXED_USAGE,
         )
-    return LocalMachine(config.nvml_library, config.proc_root or "/proc", config.dcgm_library)
+    return LocalMachine(
+        config.nvml_library,
+        config.proc_root or "/proc",
+        config.dcgm_library,
+        nvml_apart=config.nvml_isolation == "process",
+    )
 
 
 async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]:
@@ -196,14 +210,6 @@ async def _renew(certificates: Certificates, server: HttpServer) -> None:
         await asyncio.sleep(RENEW_EVERY)
         if context := certificates.renewed():
             server.secure(context)
-
-
-def _yield_or_resume(nvml: NvmlSource, seconds: float) -> Callable[[], None]:
-    def turn() -> None:
-        log.info("SIGUSR2: %s", "taking up the GPUs again" if nvml.resting else "letting go of the GPUs")
-        nvml.rest(None if nvml.resting else seconds)
-
-    return turn
 
 
 def _ledger(

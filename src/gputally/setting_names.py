@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputally.owners.discovery import SECRETS
-from gputally.parse import api, folder, one_of, path, switch, url, words
+from gputally.parse import api, folder, label_key, one_of, path, switch, url, words
 from gputally.setting import Setting
 
 NAMING = (
@@ -46,6 +46,14 @@ NAMING = (
         words,
         "LIST",
         "Pod annotations to show on gputally_workload_info as annotation_*.",
+    ),
+    Setting(
+        "kubernetes.pause-label",
+        "",
+        label_key,
+        "KEY",
+        "A label of this node, such as nvidia.com/gpu.deploy.client: GPUs are let go of (see --nvml.yield) "
+        "when its value begins with paused-; needs the right to watch nodes. Empty for none.",
     ),
     Setting("kubelet.root", "", path, "DIR", "The kubelet's folder; empty to read it from its command line."),
     Setting(

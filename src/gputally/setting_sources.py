@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from gputally.parse import dcgm, path, switch, within
+from gputally.parse import dcgm, one_of, path, switch, within
 from gputally.setting import Setting
+
+yield_time = within(1, 86_400)
+"""How long GPUs may be let go of."""
 
 TELLING = (
     Setting(
         "nvml.library", "", path, "PATH", "The NVML library; empty to look where drivers are usually found."
+    ),
+    Setting(
+        "nvml.isolation",
+        "off",
+        one_of("off", "process"),
+        "off|process",
+        "Where the NVML library is loaded. off: here, and a crash of it ends us. process: in a process of its"
+        " own, which is started again when it dies; costs its memory, and more time per call.",
     ),
     Setting(
         "nvml.deadline",
@@ -27,9 +38,10 @@ TELLING = (
     Setting(
         "nvml.yield",
         "10m",
-        within(1, 86_400),
+        yield_time,
         "DURATION",
-        "How long all GPUs are let go of at SIGUSR2, so that they can be reset; a second SIGUSR2 ends it.",
+        "How long all GPUs are let go of, so that they can be reset, at SIGUSR2 (a second one ends it), "
+        "at POST /-/yield without a time, and when the node's label says paused.",
     ),
     Setting(
         "nvml.pcie-throughput",

@@ -71,6 +71,7 @@ PROFILES: Mapping[str, Object] = {
         "monitor": {"kind": "annotations"},
         "hostPort": True,
         "nodeLabels": [],
+        "pause": {"label": ""},
         "nodeSelector": {"gpu": "yes"},
         "tolerations": [],
         "priorityClassName": "",
@@ -91,8 +92,15 @@ PROFILES: Mapping[str, Object] = {
         "nameOverride": "gpus",
         "rules": {"enabled": True, "pricePerKwh": "0.25", "currency": "XXX", "co2GramsPerKwh": "400"},
     },
+    "yield": {
+        "names": "logs",
+        "pause": {"by": "yield"},
+        "settings": {"nvml.yield": "20m"},
+        "networkPolicy": {"enabled": True},
+    },
     "device-only, web config": {
         "profile": "device-only",
+        "pause": {"label": "nvidia.com/gpu.deploy.dcgm-exporter", "by": "yield"},
         "gpu": {"runtimeClassName": ""},
         "web": {"configSecret": "web"},
         "monitor": {"kind": "scrapeConfig"},

@@ -93,6 +93,8 @@ REFUSED: list[tuple[Object, str]] = [
     ({"monitor": {"honorLabels": False}}, "Additional property honorLabels is not allowed"),
     ({"profile": "device-only", "gpu": {"access": "volumeMounts"}}, "use runtimeClass or cdi"),
     ({"profile": "device-only", "mig": {"monitor": True}}, "profile device-only has no rights"),
+    ({"pause": {"by": "force"}}, 'pause.by must be one of the following: "evict", "yield"'),
+    ({"pause": {"label": "a b"}}, "pause.label: Does not match pattern"),
     ({"rules": {"pricePerKwh": "cheap"}}, "rules.pricePerKwh: Does not match pattern"),
 ]
 
@@ -130,6 +132,59 @@ def test_each_source_of_names_gets_what_it_needs_and_no_more() -> None:
         assert ("--kubernetes.api=off" in flags) is (name != "api")
         assert any(flag.startswith("--kubelet.url") for flag in flags) is (name == "kubelet")
         assert any(flag.startswith("--cri.socket") for flag in flags) is (name == "cri")
+
+
+def terms(values: Object) -> list[Object]:
+    """On which nodes the pod may be."""
+    objects = tuple(yaml.safe_load_all(helm("template", with_image(values)).stdout))
+    affinity = pod(objects).get("affinity", {}).get("nodeAffinity", {})
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {"nodeSelectorTerms": []})
+    return list(required["nodeSelectorTerms"])
+
+
+def may_be_on(labels: dict[str, str], terms: list[Object]) -> bool:
+    """Whether the scheduler would have it on a node with these labels."""
+
+    def holds(rule: Object) -> bool:
+        key, value = rule["key"], labels.get(rule["key"])
+        there = {"In": value in rule.get("values", []), "Exists": key in labels}
+        return there.get(rule["operator"], key not in labels)
+
+    return not terms or any(all(map(holds, term["matchExpressions"])) for term in terms)
+
+
+@pytest.mark.parametrize("values", [{}, {"nodeLabels": []}, {"nodeLabels": ["a=b"]}], ids=str)
+def test_whoever_manages_gpus_can_evict_the_pod_by_a_label(values: Object) -> None:
+    here = {"nvidia.com/gpu.present": "true", "a": "b"}
+    client, other = "nvidia.com/gpu.deploy.client", "nvidia.com/gpu.deploy.dcgm-exporter"
+    rules = terms(values)
+    assert may_be_on(here, rules), "an older operator, or none, does not know the label"
+    assert may_be_on({**here, client: "true", other: "false"}, rules)
+    for value in ("paused-for-mig-change", "paused-for-driver-upgrade", "false"):
+        assert not may_be_on({**here, client: value}, rules)
+    assert may_be_on({client: "true"}, rules) is ("nodeLabels" in values and not values["nodeLabels"])
+    rules = terms({**values, "pause": {"label": other}})
+    assert may_be_on({**here, client: "false"}, rules)
+    assert not may_be_on({**here, other: "paused-for-mig-change"}, rules)
+    for stays in ({"label": ""}, {"by": "yield"}):
+        assert may_be_on({**here, client: "paused-for-mig-change"}, terms({**values, "pause": stays}))
+    assert terms({"nodeLabels": [], "pause": {"by": "yield"}}) == []
+
+
+def test_a_pod_that_yields_may_watch_nodes_and_no_other_may() -> None:
+    for profile in PROFILES:
+        objects = rendered(profile)
+        rules = [rule for thing in objects if thing["kind"] == "ClusterRole" for rule in thing["rules"]]
+        label = [flag for flag in arguments(profile) if flag.startswith("--kubernetes.pause-label=")]
+        rights = [rule for rule in rules if "nodes" in rule["resources"]]
+        if PROFILES[profile].get("pause", {}).get("by") != "yield":
+            assert (rights, label) == ([], [])
+            continue
+        assert rights == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["watch"]}]
+        assert label[0].startswith("--kubernetes.pause-label=nvidia.com/gpu.deploy.")
+        assert pod(objects)["automountServiceAccountToken"] is True
+    ports = one(rendered("yield"), "NetworkPolicy")["spec"]["egress"][0]["ports"]
+    assert [port["port"] for port in ports] == [443, 6443]
 
 
 def test_settings_become_flags() -> None:

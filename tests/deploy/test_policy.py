@@ -99,12 +99,13 @@ def test_mounts_of_the_node_are_read_only_and_few(profile: str) -> None:
 
 
 @EVERY
-def test_rights_in_the_cluster_are_to_read_pods_at_most(profile: str) -> None:
+def test_rights_in_the_cluster_are_to_read_pods_and_watch_nodes_at_most(profile: str) -> None:
     for thing in rendered(profile):
         if thing["kind"] in ("ClusterRole", "Role"):
             for rule in thing["rules"]:
                 assert set(rule["verbs"]) <= {"get", "list", "watch"}
-                assert set(rule["resources"]) <= {"pods", "nodes/pods"}
+                assert set(rule["resources"]) <= {"pods", "nodes/pods", "nodes"}
+                assert "nodes" not in rule["resources"] or rule["verbs"] == ["watch"]
 
 
 @EVERY

@@ -14,9 +14,14 @@ from tornado.netutil import bind_sockets, bind_unix_socket
 
 from tests.fakes.background import Background
 
+PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
+
 
 class WebServer:
-    """Serves pods; `status` other than 200 refuses, 0 hangs. A watch tells what `tell` was given."""
+    """Serves pods; `status` other than 200 refuses, 0 hangs. A watch tells what `tell` was given.
+
+    Nodes may only be watched: whoever asks for them otherwise has no right to.
+    """
 
     def __init__(
         self, background: Background, *, token: str = "", tls: ssl.SSLContext | None = None, socket: str = ""
@@ -27,7 +32,9 @@ class WebServer:
         self.watch_status = 200
         self.token = token
         self.requests: list[str] = []
-        self._watches: set[asyncio.Queue[bytes | None]] = set()
+        self.nodes: dict[str, Mapping[str, str]] = {}
+        """Name -> labels."""
+        self._watches: dict[asyncio.Queue[bytes | None], str] = {}
         self._background = background
         self._scheme = "https" if tls else "http"
         background.run(self._start(tls, socket))
@@ -43,18 +50,23 @@ class WebServer:
         """How many are watching."""
         return len(self._watches)
 
-    def tell(self, kind: str, item: Mapping[str, Any]) -> None:
-        """Send an event to everybody who watches."""
-        line = json.dumps({"type": kind, "object": item}).encode() + b"\n"
-        self._background.run(self._tell(line))
+    def tell(self, kind: str, item: Mapping[str, Any], path: str = PODS) -> None:
+        """Send an event to everybody who watches that path."""
+        self._background.run(self._tell(_event(kind, item), path))
+
+    def label(self, node: str, **labels: str) -> None:
+        """Change the labels of a node to nvidia.com/gpu.deploy.<key>=<value>."""
+        self.nodes[node] = {f"nvidia.com/gpu.deploy.{key}": value for key, value in labels.items()}
+        self.tell("MODIFIED", _node(node, self.nodes[node]), NODES)
 
     def end_watches(self) -> None:
         """End every watch."""
         self._background.run(self._tell(None))
 
-    async def _tell(self, line: bytes | None) -> None:
-        for queue in self._watches:
-            queue.put_nowait(line)
+    async def _tell(self, line: bytes | None, path: str = "") -> None:
+        for queue, watched in self._watches.items():
+            if path in ("", watched):
+                queue.put_nowait(line)
 
     def stop(self) -> None:
         """Answer no more."""
@@ -83,6 +95,8 @@ class WebServer:
         status = self.watch_status if watching else self.status
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             status = 401
+        if request.path == NODES and not watching:
+            status = 403
         if status == 0:
             await asyncio.sleep(3600)
         if status != 200:
@@ -95,7 +109,11 @@ class WebServer:
 
     async def _watch(self, request: HTTPServerRequest) -> None:
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._watches.add(queue)
+        self._watches[queue] = request.path
+        if request.path == NODES:
+            for name, labels in self.nodes.items():
+                if request.arguments["fieldSelector"] == [f"metadata.name={name}".encode()]:
+                    queue.put_nowait(_event("ADDED", _node(name, labels)))
         connection = request.connection
         assert connection is not None
         headers = HTTPHeaders({"Content-Type": "application/json", "Transfer-Encoding": "chunked"})
@@ -107,7 +125,15 @@ class WebServer:
         except Exception:  # noqa: BLE001  whoever watched went away
             pass
         finally:
-            self._watches.discard(queue)
+            self._watches.pop(queue, None)
+
+
+def _event(kind: str, item: Mapping[str, Any]) -> bytes:
+    return json.dumps({"type": kind, "object": item}).encode() + b"\n"
+
+
+def _node(name: str, labels: Mapping[str, str]) -> Mapping[str, Any]:
+    return {"kind": "PartialObjectMetadata", "metadata": {"name": name, "labels": labels}}
 
 
 async def _send(request: HTTPServerRequest, status: int, body: bytes) -> None:

@@ -1,12 +1,13 @@
 """Nodes on which things go wrong: the daemon over the fake NVML, quick enough to watch."""
 
 import os
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.daemon import Daemon, Samples, find
+from tests.daemon import PATIENCE, Daemon, Samples, find
 from tests.fakes.nvml import FakeNvml, Instance
 
 QUICK = ("--tick", "100ms", "--interval", "1s", "--nvml.deadline", "500ms")
@@ -25,9 +26,17 @@ def fake(nvml_library: Path, tmp_path: Path) -> Iterator[FakeNvml]:
         fake.release(place)
 
 
-def daemon(fake: FakeNvml, *flags: str) -> Daemon:
+def daemon(fake: FakeNvml, *flags: str, env: Mapping[str, str] | None = None) -> Daemon:
     """`gputally serve` on that machine."""
-    return Daemon("--nvml.library", str(fake.library), *QUICK, *flags, env=fake.env)
+    return Daemon("--nvml.library", str(fake.library), *QUICK, *flags, env={**fake.env, **(env or {})})
+
+
+def ended(node: Daemon, seconds: float = PATIENCE) -> int | None:
+    """How the daemon ended by itself; None if it did not."""
+    try:
+        return node._process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def of(samples: Samples, fake: FakeNvml, place: int, name: str, **labels: str) -> float | None:

@@ -1,15 +1,13 @@
-"""A driver that comes late, is replaced, is taken away, is to be let go of (F04, F05, F06, F08, F17)."""
+"""A driver that comes late, is replaced, counts anew (F04, F05, F17)."""
 
 import shutil
-import signal
-import subprocess
 from pathlib import Path
 
 from tests.daemon import Daemon, find
 from tests.fakes.nvml import FakeNvml
-from tests.faults.nodes import QUICK, daemon, of, state, well
+from tests.faults.nodes import QUICK, daemon, ended, of, well
 
-INIT, MISMATCH, UNKNOWN = "nvmlInit_v2", 18, 999
+INIT, MISMATCH = "nvmlInit_v2", 18
 
 
 def test_F04_the_library_and_the_driver_come_late(fake: FakeNvml, tmp_path: Path) -> None:
@@ -56,50 +54,6 @@ def replace_driver(fake: FakeNvml) -> None:
     fake.answer(None, INIT, MISMATCH)
     for place in range(4):
         fake.answer(place, "*", MISMATCH)
-
-
-def ended(node: Daemon) -> int | None:
-    try:
-        return node._process.wait(60)
-    except subprocess.TimeoutExpired:
-        return None
-
-
-def test_F06_when_every_gpu_refuses_at_once_it_is_our_container(fake: FakeNvml) -> None:
-    with daemon(fake, "--nvml.grace", "2s") as node:
-        node.wait_for(lambda s: well(s, fake, 0, 1, 2, 3))
-        for place in range(3):
-            fake.answer(place, "*", UNKNOWN)
-        node.wait_for(lambda s: all(state(s, fake, place) == "failing" for place in range(3)))
-        asked = fake.calls(3, "nvmlDeviceGetPowerUsage")
-        some = node.wait_for(lambda s: fake.calls(3, "nvmlDeviceGetPowerUsage") > asked + 5)
-        assert well(some, fake, 3), "one GPU that answers is reason enough to stay"
-        fake.answer(3, "*", UNKNOWN)
-        assert ended(node) == 78
-
-
-def test_F08_told_to_let_go_it_holds_nothing_until_told_again(fake: FakeNvml) -> None:
-    with daemon(fake) as node:
-        before = node.wait_for(lambda s: well(s, fake, 0, 1, 2, 3))
-        node._process.send_signal(signal.SIGUSR2)
-        resting = node.wait_for(lambda s: find(s, "gputally_yielded") == [1] and fake.initialised == 0)
-        assert find(resting, "gputally_gpu_up") == []
-        assert fake.control.event_sets == fake.control.gpm_samples == 0
-        fake.gpus[0].reset()
-        node._process.send_signal(signal.SIGUSR2)
-        after = node.wait_for(lambda s: well(s, fake, 0, 1, 2, 3))
-        assert find(after, "gputally_yielded") == [0]
-        for place in range(4):
-            total = of(after, fake, place, "energy_joules_total") or 0
-            assert total >= (of(before, fake, place, "energy_joules_total") or 0)
-
-
-def test_F08_the_rest_ends_by_itself(fake: FakeNvml) -> None:
-    with daemon(fake, "--nvml.yield", "2s") as node:
-        node.wait_for(lambda s: well(s, fake, 0))
-        node._process.send_signal(signal.SIGUSR2)
-        node.wait_for(lambda s: find(s, "gputally_yielded") == [1])
-        node.wait_for(lambda s: well(s, fake, 0))
 
 
 def test_F17_a_counter_that_starts_again_or_leaps_takes_nothing_back(fake: FakeNvml) -> None:

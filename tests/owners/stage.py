@@ -61,6 +61,9 @@ class Stage(Silent):
     def dated(self, path: str, most: int) -> tuple[float, bytes]:
         raise NotImplementedError
 
+    def device(self, path: str) -> int:
+        raise NotImplementedError
+
     def dcgm(self, call: str, *args: Any) -> Any:
         raise NotImplementedError
 

@@ -82,6 +82,9 @@ class Machine(Protocol):
     def dated(self, path: str, most: int) -> tuple[float, bytes]:
         """When a file was last written (Unix time), and what it holds, or Unreadable; may block."""
 
+    def device(self, path: str) -> int:
+        """How opening a device file goes: 0, or the kernel's number of the error; may block."""
+
     def ended(self) -> Sequence[ProcessKey]:
         """Watched processes that went since the question before."""
 

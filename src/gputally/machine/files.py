@@ -43,6 +43,15 @@ def dated(path: str, most: int) -> tuple[float, bytes]:
     return about.st_mtime, content
 
 
+def device(path: str) -> int:
+    """The error of opening a device as a driver's library does; 0 if there is none."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK))
+    except OSError as error:
+        return error.errno or -1
+    return 0
+
+
 def is_there(path: str) -> bool:
     """There is something at that path, and we may see it."""
     return os.path.exists(path)

@@ -6,7 +6,7 @@ import os
 import resource
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gputally.machine import OPEN, Access, files, web
 from gputally.machine.clocks import RealClock
@@ -14,6 +14,9 @@ from gputally.machine.nvml import LocalNvml
 from gputally.machine.processes import LocalProcesses, exists, read_file
 from gputally.machine.smi import LocalSmi
 from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
+
+if TYPE_CHECKING:
+    from gputally.machine.nvml_apart import ApartNvml
 
 MOST_FILE = 2**20
 
@@ -24,10 +27,16 @@ class LocalMachine:
     name = "local"
 
     def __init__(
-        self, nvml_library: str | None = None, proc_root: str = "/proc", dcgm_library: str | None = None
+        self,
+        nvml_library: str | None = None,
+        proc_root: str = "/proc",
+        dcgm_library: str | None = None,
+        *,
+        nvml_apart: bool = False,
     ) -> None:
         self.clock = RealClock()
-        self.nvml: Callable[..., Any] = LocalNvml(nvml_library)
+        self._apart = _apart(nvml_library) if nvml_apart else None
+        self.nvml: Callable[..., Any] = self._apart or LocalNvml(nvml_library)
         self._smi = LocalSmi()
         self._dcgm_library = dcgm_library
         self._proc_root = proc_root
@@ -68,6 +77,10 @@ class LocalMachine:
     def dated(self, path: str, most: int) -> tuple[float, bytes]:
         """Read it, and say when it was written."""
         return files.dated(path, most)
+
+    def device(self, path: str) -> int:
+        """Open it, and close it again."""
+        return files.device(path)
 
     def ended(self) -> Sequence[ProcessKey]:
         """Ask the kernel who went."""
@@ -113,8 +126,16 @@ class LocalMachine:
 
     def close(self) -> None:
         """Stop watching processes; the library is shut down by its source."""
+        if self._apart is not None:
+            self._apart.close()
         self._smi.close()
         self._processes.close()
+
+
+def _apart(library: str | None) -> ApartNvml:
+    from gputally.machine.nvml_apart import ApartNvml  # few machines want it
+
+    return ApartNvml(library)
 
 
 def own_usage() -> SelfUsage:

@@ -136,6 +136,10 @@ class RecordedMachine:
         """The file and its date at this tick."""
         return float(self._answer(f"date {path}")), self._bytes(f"dated {path}")
 
+    def device(self, path: str) -> int:
+        """How opening it went at this tick; what was not asked had no error."""
+        return int(self._frames[self.clock.tick]["outside"].get(f"device {path}", 0))
+
     def ended(self) -> Sequence[ProcessKey]:
         """Processes that this tick no longer has."""
         now = self._frames[self.clock.tick]["processes"]

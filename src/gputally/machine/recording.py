@@ -133,6 +133,13 @@ class Recorder:
         self._outside[f"dated {path}"] = self._file("upstream", "prom", content)
         return date, content
 
+    def device(self, path: str) -> int:
+        """Ask, and keep the error."""
+        error = self._machine.device(path)
+        with self._lock:
+            self._outside[f"device {path}"] = error
+        return error
+
     def ended(self) -> Sequence[ProcessKey]:
         """Ask, and forget those that went."""
         gone = self._machine.ended()

@@ -124,6 +124,10 @@ class SimulatedMachine:
         """What a dcgm-exporter beside us would have written just now."""
         return self.clock.time(), smi.exporter_text(self._uuids, self._slot())
 
+    def device(self, path: str) -> int:
+        """Every device opens."""
+        return 0
+
     def ended(self) -> Sequence[ProcessKey]:
         """Watched processes that went since the question before."""
         slot = self._slot()

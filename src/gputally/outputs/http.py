@@ -8,7 +8,7 @@ import socket
 import ssl
 import struct
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from http.client import responses
 from typing import cast
@@ -27,6 +27,8 @@ class Request:
     path: str
     query: str
     headers: Mapping[str, str]
+    peer: str = ""
+    """The address it came from, as the kernel tells it."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,16 @@ class HttpServer:
     """A server on the running loop that no client can fill up, stall or bring down."""
 
     def __init__(
-        self, respond: Respond, limits: Limits = DEFAULT_LIMITS, ssl_options: ssl.SSLContext | None = None
+        self,
+        respond: Respond,
+        limits: Limits = DEFAULT_LIMITS,
+        ssl_options: ssl.SSLContext | None = None,
+        commands: Collection[str] = (),
     ) -> None:
         logging.getLogger("tornado").setLevel(logging.ERROR)
         self._respond, self._limits, self._logged = respond, limits, set[str]()
+        self._commands = commands
+        """Paths on which the answering function sees to the method itself."""
         # Tornado's own deadlines are shorter, but it has none for a client that never takes its 400.
         self._rest_seconds = limits.idle_seconds + limits.body_seconds
         self.connections: dict[IOStream, asyncio.TimerHandle] = {}  # longest without a request first
@@ -139,10 +147,10 @@ class HttpServer:
         connection.finish()
 
     def _ask(self, request: HTTPServerRequest) -> Answer:
-        if request.method not in ("GET", "HEAD"):
+        if request.method not in ("GET", "HEAD") and request.path not in self._commands:
             return Answer(405, b"only GET and HEAD are allowed\n", headers=(("Allow", "GET, HEAD"),))
         try:
-            return self._respond(Request(request.method, request.path, request.query, request.headers))
+            return self._respond(_plain(request))
         except Exception as error:
             place = "".join(traceback.format_tb(error.__traceback__))
             if place not in self._logged and len(self._logged) < 100:
@@ -199,6 +207,11 @@ def _bind(host: str, port: int) -> socket.socket:
         trouble = "is in use" if getattr(error, "errno", 0) == errno.EADDRINUSE else "cannot be listened on"
         reason = str(getattr(error, "strerror", error)).partition(" (while attempting")[0]
         raise BindError(f"port {port} on {host or 'all addresses'} {trouble} ({reason})") from error
+
+
+def _plain(request: HTTPServerRequest) -> Request:
+    method, peer = request.method or "", request.remote_ip or ""
+    return Request(method, request.path, request.query, request.headers, peer)
 
 
 def _has_unread(stream: IOStream) -> bool:

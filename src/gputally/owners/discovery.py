@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -59,14 +59,16 @@ class Places:
     annotations: tuple[str, ...] = ()
 
 
-def discover(machine: Machine, places: Places, identify: Identify = parse) -> Outside:
-    """Everybody to be asked on this machine."""
+def discover(
+    machine: Machine, places: Places, identify: Identify = parse, besides: Sequence[Inquiry] = ()
+) -> Outside:
+    """Everybody to be asked on this machine, and who else is asked besides."""
     engines = [
         ContainerNames(machine, kind, socket)
         for kind, socket in (("docker", places.docker_socket), ("podman", places.podman_socket))
         if socket
     ]
-    inquiries = [Inquiry(machine.clock, engine) for engine in engines]
+    inquiries = [*besides, *(Inquiry(machine.clock, engine) for engine in engines)]
     if places.kubernetes == "off":
         return Outside(identify, inquiries, engines=engines)
     node = places.node or machine.variable("NODE_NAME")
@@ -136,7 +138,7 @@ def _namers(
         (PodsApi(machine, lambda: f"{root()}/pods-api/pods-api.sock"), False)
     ]
     access = Access(token_file=places.token_file, ca_file=places.ca_file)
-    url = _api(machine, places)
+    url = api(machine, places.api)
     if url and node:
         found.append((ApiServer(machine, url, node, access), True))
     elif url:
@@ -151,10 +153,11 @@ def _namers(
     return found
 
 
-def _api(machine: Machine, places: Places) -> str:
-    if places.api not in ("auto", "off"):
-        return places.api
+def api(machine: Machine, setting: str) -> str:
+    """Where the API server is by the setting, and where that says auto by what a cluster tells its pods."""
+    if setting not in ("auto", "off"):
+        return setting
     host, port = machine.variable("KUBERNETES_SERVICE_HOST"), machine.variable("KUBERNETES_SERVICE_PORT")
-    if places.api == "off" or not host:
+    if setting == "off" or not host:
         return ""
     return f"https://{f'[{host}]' if ':' in host else host}:{port or '443'}"

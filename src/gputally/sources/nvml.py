@@ -95,7 +95,7 @@ class NvmlSource:
         losses = [self._take(seat, now) for seat in self._seats.values()]
         self._events.take()
         shown = self._shown()
-        self.driver.heed([0 if seat.lane.stuck else seat.code for seat in shown], now)
+        self.driver.heed([0 if seat.lane.stuck else seat.code for seat in shown])
         return Reading(
             devices=self._devices(shown),
             stuck={lane.name: int(lane.stuck) for lane in (self.driver.lane, *self._lanes())},

@@ -29,6 +29,7 @@ class Code:
 
 
 SUCCESS = 0
+UNINITIALIZED = 1
 NOT_FOUND = 6
 LIBRARY_NOT_FOUND = 12
 INSUFFICIENT_SIZE = 7
@@ -39,7 +40,7 @@ TIMEOUT = 10
 OPERATING_SYSTEM, UNKNOWN = 17, 999
 
 CODES: dict[int, Code] = {
-    1: Code("uninitialized", Meaning.DRIVER),
+    UNINITIALIZED: Code("uninitialized", Meaning.DRIVER),
     2: Code("invalid argument", Meaning.RETRY),
     NOT_SUPPORTED: Code("not supported", Meaning.ABSENT, State.UNSUPPORTED),
     NO_PERMISSION: Code("no permission", Meaning.DENIED),

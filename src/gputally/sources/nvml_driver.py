@@ -9,7 +9,8 @@ from typing import Any
 from gputally.lanes import Lane
 from gputally.machine import Machine
 from gputally.model import LIBRARY_MISMATCH, YIELDED, Unreadable
-from gputally.sources.nvml_codes import LIBRARY_NOT_FOUND, OPERATING_SYSTEM, UNKNOWN
+from gputally.sources.nvml_codes import LIBRARY_NOT_FOUND, OPERATING_SYSTEM, UNINITIALIZED, UNKNOWN
+from gputally.sources.nvml_rights import DEVICE, Rights
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 FIX = (
@@ -17,7 +18,7 @@ FIX = (
     "--nvml.library names another library; --machine simulated shows gputally without a GPU"
 )
 MISMATCH = "the driver was replaced under this process, whose library is of the old one"
-DEPRIVED = "every GPU has stopped answering at once, as when a container loses its device rules"
+DEPRIVED = f"every GPU refuses and {DEVICE} may no longer be opened: our container lost its device rules"
 
 
 class Doom:
@@ -60,6 +61,9 @@ class Driver:
         self.answered = False
         """Whether any GPU ever answered this process."""
         self._machine = machine
+        self._rights = Rights(
+            machine, deadline, lambda gone: self.doom.note(DEPRIVED, gone, machine.clock.monotonic())
+        )
         self._deadline = deadline
         self._patience = patience
         self._count_every = count_every
@@ -104,11 +108,14 @@ class Driver:
         self.up = False
         self.doom.note(MISMATCH, code == LIBRARY_MISMATCH, now)
 
-    def heed(self, codes: Sequence[int | None], now: float) -> None:
-        """How the GPUs answered: if all refuse alike, who had answered before, it is our own access."""
-        deprived = bool(codes) and all(code in (OPERATING_SYSTEM, UNKNOWN) for code in codes)
+    def heed(self, codes: Sequence[int | None]) -> None:
+        """How the GPUs answered: if all refuse alike, who had answered before, it may be our own access."""
+        refused = bool(codes) and all(code in (OPERATING_SYSTEM, UNKNOWN) for code in codes)
         self.answered |= None in codes
-        self.doom.note(DEPRIVED, deprived and self.answered, now)
+        if refused and self.answered:
+            self._rights.doubt()
+        else:
+            self._rights.trust()
 
     @property
     def cannot_load(self) -> bool:
@@ -118,7 +125,8 @@ class Driver:
     @property
     def rests(self) -> bool:
         """Whether it was told to hold nothing."""
-        return self._resting_until is not None
+        until = self._resting_until
+        return until is not None and self._machine.clock.monotonic() < until
 
     def rest(self, until: float | None) -> None:
         """Let go of all GPUs until that time; None ends the rest."""
@@ -132,7 +140,7 @@ class Driver:
             return
         await self.close(lanes)
         held = "; a call that has not returned still holds them" if self._initialised else ""
-        raise Unreadable(f"nvml: told to let go of the GPUs (SIGUSR2){held}", YIELDED)
+        raise Unreadable(f"nvml: told to let go of the GPUs{held}", YIELDED)
 
     async def close(self, lanes: Sequence[Lane]) -> None:
         """Shut the library down, unless a call that never returns holds it."""
@@ -141,8 +149,9 @@ class Driver:
             return
         try:
             await self.lane.ask(lambda: self._machine.nvml(None, "nvmlShutdown"), deadline=1.0)
-        except Unreadable:
-            return
+        except Unreadable as error:
+            if error.code != UNINITIALIZED:  # else there is nothing to shut down any more
+                return
         self._initialised = False
 
     def _start(self) -> tuple[int, Mapping[str, Any]]:
@@ -164,7 +173,7 @@ class Driver:
         """The whole source is down: try again after a pause that grows."""
         self.up = False
         self.doom.note(MISMATCH, error.code == LIBRARY_MISMATCH, now)
-        self.heed([error.code], now)
+        self.heed([error.code])
         self._retry_at = now + self._retry_after
         self._retry_after = min(2 * self._retry_after, LAST_RETRY)
         self._error = Unreadable(f"{error}; {FIX}", error.code)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from gputally.lanes import Lane
 from gputally.machine import Machine
-from gputally.model import Device, DeviceInfo, Holder, Losses, Pace, Reading, State, Unreadable
+from gputally.model import YIELDED, Device, DeviceInfo, Holder, Losses, Pace, Reading, State, Unreadable
 from gputally.sources.nvml import Choice
 from gputally.sources.smi_table import GPU_COLUMNS, Table, read_table, values
 
@@ -39,6 +39,7 @@ class SmiSource:
         deadline: float = 5.0,
         patience: float = 0.5,
         needed: Callable[[], bool] | None = None,
+        resting: Callable[[], bool] = lambda: False,
     ) -> None:
         self._machine = machine
         self._choice = choice or Choice()
@@ -46,6 +47,8 @@ class SmiSource:
         self._patience = patience
         self._needed = needed
         """Whether there is no better source just now; None = this one is wanted whatever there is."""
+        self._resting = resting
+        """Whether GPUs are to be let alone: nvidia-smi opens them all."""
         self._lane = Lane("smi")
         self._columns = ["index", "uuid", *(column.name for column in GPU_COLUMNS)]
         self._asking: asyncio.Task[tuple[tuple[Device, ...], Losses]] | None = None
@@ -59,6 +62,10 @@ class SmiSource:
             await self._take()  # what a child still had to say is of no use now
             self._devices, self._reason = (), NOT_YET
             return None
+        if self._resting():
+            await self._take()
+            self._devices, self._reason = (), NOT_YET
+            raise Unreadable("nvidia-smi: told to let go of the GPUs", YIELDED)
         if self._asking is None and pace is not Pace.TICK:
             self._asking = asyncio.ensure_future(self._lane.ask(self._ask, self._whole_deadline()))
         losses = await self._take()

@@ -33,8 +33,34 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and (eq .root.Values.profile "attribution") (has .by $names) }}yes{{ end }}
 {{- end }}
 
+{{/* "yes" if the label of the node is watched, so that the pod yields and stays. */}}
+{{- define "gputally.yields" -}}
+{{- if and .Values.pause.label (eq .Values.pause.by "yield") }}yes{{ end }}
+{{- end }}
+
 {{- define "gputally.token" -}}
-{{ include "gputally.named" (dict "root" . "by" "api") }}{{ include "gputally.named" (dict "root" . "by" "kubelet") }}
+{{ include "gputally.named" (dict "root" . "by" "api") }}{{ include "gputally.named" (dict "root" . "by" "kubelet") }}{{ include "gputally.yields" . }}
+{{- end }}
+
+{{/* Nodes with any of nodeLabels on which, where the pod is evicted by it, the pause label is "true" or missing. */}}
+{{- define "gputally.nodeTerms" -}}
+{{- $places := list -}}
+{{- range .Values.nodeLabels -}}
+{{- $label := splitn "=" 2 . -}}
+{{- $with := printf "{key: %s, operator: In, values: [%s]}" $label._0 ($label._1 | quote) -}}
+{{- $places = append $places (empty $label._1 | ternary (printf "{key: %s, operator: Exists}" $label._0) $with) -}}
+{{- end -}}
+{{- $times := list -}}
+{{- if and .Values.pause.label (eq .Values.pause.by "evict") -}}
+{{- $times = list (printf "{key: %s, operator: In, values: [\"true\"]}" .Values.pause.label) (printf "{key: %s, operator: DoesNotExist}" .Values.pause.label) -}}
+{{- end -}}
+{{- range $place := $places | default (list "") -}}
+{{- range $time := $times | default (list "") -}}
+{{- with compact (list $place $time) }}
+- matchExpressions: [{{ join ", " . }}]
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end }}
 
 {{/* What no schema can say in plain words. */}}
@@ -110,6 +136,9 @@ readOnlyRootFilesystem: true
 {{- if include "gputally.named" (dict "root" . "by" "cri") }}
 - --cri.socket={{ .Values.cri.socket }}
 {{- end }}
+{{- end }}
+{{- if include "gputally.yields" . }}
+- --kubernetes.pause-label={{ .Values.pause.label }}
 {{- end }}
 {{- with .Values.state.directory }}
 - --state.directory={{ . }}

@@ -130,7 +130,7 @@ EXPORTER_METRICS = (
         EXPORTER,
         "gputally_yielded",
         GAUGE,
-        "1 while gputally holds no GPU because it was told to let go (SIGUSR2).",
+        "1 while gputally holds no GPU because it was told to let go of them.",
         _has_code(YIELDED),
     ),
     Metric(
