@@ -78,7 +78,10 @@ def measure(program: Program, node: Node, seconds: float) -> Cost:
     with running(program, node) as daemon:
         time.sleep(WARM_UP)
         cycles = list(_watch(daemon, node, time.monotonic() + seconds))
-        return _cost(daemon, node, cycles, daemon.scrape())
+        scrape = daemon.scrape()
+        if program.module == "gputally":
+            node.check(scrape.text)
+        return _cost(daemon, node, cycles, scrape)
 
 
 def _watch(daemon: Daemon, node: Node, until: float) -> Iterator[Cycle]:
