@@ -28,14 +28,15 @@ def held(snapshot: Snapshot) -> list[Place]:
 def limits(snapshot: Snapshot, fresh: Mapping[str, Device]) -> tuple[Limit, ...]:
     """Limits of everybody who was granted a GPU or is on one, each by its method."""
     granted = [(grant.owner, grant.uuid, grant.mig) for grant in snapshot.grants or ()]
-    sharers = Counter((uuid, mig) for _, uuid, mig in set(granted))
+    places = set(granted)
+    sharers = Counter((uuid, mig) for _, uuid, mig in places)
     found = []
     for place in dict.fromkeys((*granted, *held(snapshot))):
         owner, uuid, mig = place
         device = fresh.get(uuid)
         if device is None:
             continue
-        shared = sharers[uuid, mig] if place in granted else 0
+        shared = sharers[uuid, mig] if place in places else 0
         methods = _of_instance(device, mig) if mig else _of_gpu(device, owner, shared, snapshot)
         found += [Limit(owner, device.index, uuid, mig, method, limit) for method, limit in methods]
     return tuple(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Collection, Mapping
 from itertools import islice
 
@@ -11,6 +12,27 @@ from gputally.model import Unreadable
 
 MOST_NAMES = 20_000
 MOST_BYTES = 65_536
+SETTLED = 2.0
+"""Seconds after which what is added to a folder surely gives it another time of change."""
+
+
+class Folders:
+    """Folders that are listed again and again; one that has not changed since is not listed anew."""
+
+    def __init__(self) -> None:
+        self._listed: dict[str, tuple[tuple[int, ...], Mapping[str, str]]] = {}
+
+    def list(self, path: str) -> Mapping[str, str]:
+        """Names in a folder, each with its target if it is a symbolic link."""
+        mark = _mark(path)
+        known = self._listed.get(path)
+        if known is not None and known[0] == mark:
+            return known[1]
+        names = folder(path)
+        self._listed.pop(path, None)
+        if mark and time.time() - mark[-1] / 1e9 > SETTLED:
+            self._listed[path] = mark, names
+        return names
 
 
 def folder(path: str) -> Mapping[str, str]:
@@ -75,6 +97,15 @@ def chosen(words: Collection[str], wanted: Collection[str]) -> dict[str, str]:
         elif word.startswith("-"):
             waiting = name
     return found
+
+
+def _mark(path: str) -> tuple[int, ...]:
+    """What is another as soon as a name comes or goes."""
+    try:
+        about = os.stat(path)
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.strerror}", error.errno) from None
+    return about.st_dev, about.st_ino, about.st_mtime_ns
 
 
 def _target(entry: os.DirEntry[str]) -> str:

@@ -32,6 +32,7 @@ class LocalMachine:
         self._dcgm_library = dcgm_library
         self._proc_root = proc_root
         self._processes = LocalProcesses(proc_root)
+        self._folders = files.Folders()
 
     def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
         """Run nvidia-smi."""
@@ -97,7 +98,7 @@ class LocalMachine:
 
     def folder(self, path: str) -> Mapping[str, str]:
         """List a folder."""
-        return files.folder(path)
+        return self._folders.list(path)
 
     def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
         """Look through /proc; dear, so not to be asked often."""

@@ -41,9 +41,9 @@ class Pod:
         return self.annotations.get(HASH, "") if MIRROR in self.annotations else ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pods:
-    """All that one party knows, and three ways to find it."""
+    """All that one party knows, and three ways to find it; another one whenever that changes."""
 
     by_uid: Mapping[str, Pod] = field(default_factory=dict)
     by_container: Mapping[str, Pod] = field(default_factory=dict)
