@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import logging
 import os
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 
 GRACE = 2.0
 """Seconds that answers under way, and then the hardware, are given when the process ends."""
+M_MMAP_THRESHOLD = -3
+LARGE = 65_536
 DOOM_EVERY = 1.0
 RENEW_EVERY = 2.0
 SHOW_FROM = (1_000.0, 1_800_000_000.0)
@@ -85,6 +88,7 @@ async def serve(config: Config) -> bool:
     watching = asyncio.ensure_future(_end_when_doomed(nvml, stop))
     renewing = asyncio.ensure_future(_renew(certificates, server)) if certificates else None
     gc.freeze()  # what is loaded by now stays: the collector need not walk through it again and again
+    _give_back_large_blocks()
     await loop.run(
         machine.clock,
         collector,
@@ -236,6 +240,15 @@ def _keeper(config: Config, machine: Machine) -> Keeper | None:
 async def _end(step: Coroutine[None, None, None]) -> None:
     with suppress(TimeoutError):
         await asyncio.wait_for(step, GRACE)
+
+
+def _give_back_large_blocks() -> None:
+    """Have the C library map texts and answers by themselves, as it does until it has seen the first freed.
+
+    From then on it would keep as much memory as the largest ones ever took.
+    """
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
 
 
 def _allow_more_descriptors() -> None:

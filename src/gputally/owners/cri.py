@@ -41,7 +41,7 @@ class Cri:
             # The pause process has the sandbox's id: of the pod, of no container.
             ids = names.get(meta["uid"], {}) | {sandbox["id"]: ""}
             pods.append(Pod(meta["uid"], meta["namespace"], meta["name"], ids, labels=own))
-        self.pods = Pods.of(pods)
+        self.pods = self.pods.renewed(pods)
 
     async def follow(self, hurry: asyncio.Event) -> None:
         """Wait for the next time."""

@@ -83,9 +83,10 @@ def discover(machine: Machine, places: Places, identify: Identify = parse) -> Ou
     ]
     pods = PodNames(machine.clock, sources)
     inquiries += [source.inquiry for source in sources]
-    inquiries.append(Inquiry(machine.clock, resources, expected=told))
+    granting = Inquiry(machine.clock, resources, expected=told)
+    inquiries.append(granting)
     shown = Shown(places.labels, places.annotations, node)
-    return Outside(identify, inquiries, pods, Grants(resources, pods), engines, shown)
+    return Outside(identify, inquiries, pods, Grants(resources, pods), engines, shown, granting)
 
 
 class Kubelet:

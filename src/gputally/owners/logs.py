@@ -40,7 +40,7 @@ class PodLogs:
         listed = await self._lane.ask(self._list, DEADLINE)
         if listed != self._listed:
             self._listed = listed
-            self.pods = Pods.of(read(*listed))
+            self.pods = self.pods.renewed(read(*listed))
 
     def _list(self) -> tuple[Names, Names]:
         """Pods, and links to containers; those may be missing, pods may not."""

@@ -54,6 +54,7 @@ class Outside:
         grants: Grants | None = None,
         engines: Sequence[ContainerNames] = (),
         shown: Shown = NOTHING_MORE,
+        granting: Inquiry | None = None,
     ) -> None:
         self._identify = identify
         self._inquiries = inquiries
@@ -61,6 +62,7 @@ class Outside:
         self._grants = grants
         self._engines = engines
         self._shown = shown
+        self._granting = granting
         self.grants: tuple[Grant, ...] | None = None
         self.details: Mapping[Owner, Detail] = {}
         self._told: tuple[object, ...] = ()
@@ -114,6 +116,8 @@ class Outside:
         told = () if self._pods is None else self._pods.state
         if told != self._told:
             self._told, self._known = told, {}
+            if self._granting is not None:  # with pods that come and go, what they were given does
+                self._granting.hurry()
         grounds = (processes, owners, self.grants, told)
         if grounds != self._grounds:
             self._grounds = grounds

@@ -13,7 +13,10 @@ from gputally.machine.wire import decode, pieces
 from gputally.model import Claimed, Unreadable
 from gputally.owners.inquiry import pause
 
-EVERY = 5.0
+EVERY = 15.0
+LEAST = 5.0
+"""Seconds between two lists: devices are given and taken with pods, and pods that come or go make us hurry.
+The kubelet's limit is shared by all who ask."""
 EMPTY_FOR = 15.0
 """Seconds for which a list of nothing must be repeated to be believed: a kubelet that just started
 answers with none."""
@@ -71,8 +74,8 @@ class PodResources:
             self._take(read)
 
     async def follow(self, hurry: asyncio.Event) -> None:
-        """Wait, however much of a hurry anybody is in: the kubelet's limit is shared by all who ask."""
-        await pause(EVERY, hurry, EVERY)
+        """Wait for the next time."""
+        await pause(EVERY, hurry, LEAST)
 
     def _take(self, read: Mapping[bytes, tuple[Allocation, ...]]) -> None:
         self._read = read

@@ -60,6 +60,11 @@ class Pods:
             {(pod.namespace, pod.name): pod for pod in living},
         )
 
+    def renewed(self, pods: Iterable[Pod]) -> Pods:
+        """An index of these; the same one where these are what it has."""
+        found = list(pods)
+        return self if {pod.uid: pod for pod in found} == self.by_uid else Pods.of(found)
+
 
 def from_object(item: Mapping[str, Any]) -> Pod:
     """A pod from the fields of a v1.Pod, however they were sent; wrong types are a ValueError."""

@@ -31,7 +31,7 @@ class PodsApi:
         """List."""
         answer = decode(await self._machine.rpc(self._socket(), LIST_PODS, b""), PODS)
         self._pods = {pod.uid: pod for pod in map(from_object, answer["pods"])}
-        self.pods = Pods.of(self._pods.values())
+        self.pods = self.pods.renewed(self._pods.values())
 
     async def follow(self, hurry: asyncio.Event) -> None:
         """Watch; the kubelet drops a watcher that is slow, who then lists again."""
@@ -50,4 +50,4 @@ class PodsApi:
             self._pods.pop(pod.uid, None)
         else:
             self._pods[pod.uid] = pod
-        self.pods = Pods.of(self._pods.values())
+        self.pods = self.pods.renewed(self._pods.values())
