@@ -147,6 +147,15 @@ class GarbageServer:
             writer.transport.abort()
 
 
+def at(path: Path | str) -> Callable[[], Awaitable[str]]:
+    """A socket whose place is known."""
+
+    async def place() -> str:
+        return str(path)
+
+    return place
+
+
 def pods_of(*entries: tuple[str, str, str, Iterable[str]], resource: str = "nvidia.com/gpu") -> bytes:
     """A List of pod-resources: (namespace, pod, container, device ids)."""
     from gputally.machine.messages import LIST

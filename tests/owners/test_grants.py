@@ -14,7 +14,7 @@ from gputally.owners.grants import Grants
 from gputally.owners.names import PodNames
 from gputally.owners.podresources import EMPTY_FOR, STALE_AFTER, PodResources
 from gputally.owners.pods import Pod, Pods
-from tests.fakes.rpc import pods_of
+from tests.fakes.rpc import at, pods_of
 from tests.owners.test_names import Party, names
 
 GPU = "GPU-11111111-2222-3333-4444-555555555555"
@@ -45,7 +45,7 @@ def kubelet() -> Kubelet:
 
 
 def lister(kubelet: Kubelet) -> PodResources:
-    return PodResources(kubelet, lambda: "/k.sock")
+    return PodResources(kubelet, at("/k.sock"))
 
 
 def book(kubelet: Kubelet, *pods: Pod) -> PodNames:
@@ -120,7 +120,7 @@ def test_ids_that_nobody_understands_are_counted_once(kubelet: Kubelet) -> None:
     resources = lister(kubelet)
     listed(kubelet, resources, pods_of(("ml", "a", "main", ["mlx5_0", GPU, "GPU-99999999" + GPU[12:]])))
     grants = Grants(resources, book(kubelet))
-    assert grants.read(NODE, set) == (Grant(OWNER_A, GPU), Grant(OWNER_A, ""))
+    assert grants.read(NODE, set) == (Grant(OWNER_A, ""), Grant(OWNER_A, GPU))
     grants.read((*NODE, Device("GPU-new", 1)), set)
     assert grants.losses() == {"device_id_form": 1, "device_id_unknown": 1}
     assert grants.losses() == {}

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import stat
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 
 from gputally.model import Unreadable
 
 MOST_NAMES = 20_000
 MOST_BYTES = 65_536
+_CONTAINER = re.compile(r"[0-9a-f]{64}|pod[0-9a-f]{8}[-_]?[0-9a-f]{4}")
+_SETTING = re.compile(
+    r"""(?:--)?([A-Za-z][A-Za-z-]{0,60})(?::[ \t]+|=)(["']?)([^\s"'#]{1,4096})\2[ \t]*(?:#.*)?"""
+)
 SETTLED = 2.0
 """Seconds after which what is added to a folder surely gives it another time of change."""
 
@@ -70,15 +76,47 @@ def is_there(path: str) -> bool:
     return os.path.exists(path)
 
 
-def flags(proc: str, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+def flags(proc: str, commands: Sequence[str], wanted: Collection[str]) -> Mapping[str, str]:
     """Walks /proc once; no other flag is handed on, since command lines may hold secrets."""
+    found: dict[str, str] = {}
+    node = _containers(f"{proc}/1")
     for pid in sorted((name for name in folder(proc) if name.isdigit()), key=int):
         try:
-            if _read(f"{proc}/{pid}/comm").strip() in commands:
-                return chosen(_read(f"{proc}/{pid}/cmdline").split("\0"), wanted)
+            command = _read(f"{proc}/{pid}/comm").strip()
+            if command in commands and command not in found and _is_nodes_own(f"{proc}/{pid}", node):
+                found[command] = _read(f"{proc}/{pid}/cmdline")
         except OSError:
             continue  # it went meanwhile
+    for command in commands:
+        if command in found:
+            return chosen(found[command].split("\0"), wanted)
     raise Unreadable(f"no process runs {' or '.join(sorted(commands))}")
+
+
+def _is_nodes_own(process: str, node: set[str]) -> bool:
+    """Not of a container that took the name: it would have us believe its own kubelet."""
+    return os.stat(process).st_uid in (0, os.geteuid()) and _containers(process) <= node
+
+
+def _containers(process: str) -> set[str]:
+    """Containers and pods that a process is in; a node that is itself a container has some, too."""
+    try:
+        return set(_CONTAINER.findall(_read(f"{process}/cgroup")))
+    except OSError:
+        return set()
+
+
+def settings(content: bytes, wanted: Collection[str]) -> dict[str, str]:
+    """The wanted settings of JSON, of YAML whose values are one word, or of flags one to a line."""
+    text = content.decode("utf-8", "replace")
+    if not text.lstrip().startswith("{"):
+        lines = map(_SETTING.fullmatch, text.splitlines())
+        return {line[1]: line[3] for line in lines if line and line[1] in wanted}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return {name: found[name] for name in wanted if isinstance(found.get(name), str)}
 
 
 def chosen(words: Collection[str], wanted: Collection[str]) -> dict[str, str]:

@@ -28,16 +28,17 @@ class PodLogs:
     name = "pod_logs"
     tells_workload = False
 
-    def __init__(self, machine: Machine, folder: str) -> None:
+    def __init__(self, machine: Machine, folder: str, deadline: float = DEADLINE) -> None:
         self._machine = machine
         self._folder = folder.rstrip("/")
+        self._deadline = deadline
         self._lane = Lane(self.name)
         self._listed: tuple[Names, Names] = ({}, {})
         self.pods = Pods()
 
     async def ask(self) -> None:
         """List the folders, in a lane: the disk they are on may hang."""
-        listed = await self._lane.ask(self._list, DEADLINE)
+        listed = await self._lane.ask(self._list, self._deadline)
         if listed != self._listed:
             self._listed = listed
             self.pods = self.pods.renewed(read(*listed))

@@ -96,7 +96,7 @@ class Outside:
     def refine(self, process: Process, owner: Owner) -> Owner:
         """The owner under the names that the parties give it."""
         identity = self._identify(process.cgroup)
-        if identity.conflict:
+        if identity.conflict or owner is PENDING:
             return owner
         if identity.kind == "pod":
             return owner if self._pods is None else self._pods.name(identity)

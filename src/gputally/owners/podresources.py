@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ class PodResources:
 
     name = "pod_resources"
 
-    def __init__(self, machine: Machine, socket: Callable[[], str]) -> None:
+    def __init__(self, machine: Machine, socket: Callable[[], Awaitable[str]]) -> None:
         self._machine = machine
         self._socket = socket
         self._method = LIST_V1
@@ -80,18 +80,23 @@ class PodResources:
     def _take(self, read: Mapping[bytes, tuple[Allocation, ...]]) -> None:
         self._read = read
         found = tuple(allocation for allocations in read.values() for allocation in allocations)
-        if set(found) != set(self._allocations):
+        if _unordered(found) != _unordered(self._allocations):
             self._allocations = found
 
     async def _list(self) -> bytes:
         try:
-            return await self._machine.rpc(self._socket(), self._method, b"")
+            return await self._machine.rpc(await self._socket(), self._method, b"")
         except Unreadable as error:
             if error.code != UNIMPLEMENTED or self._method == LIST_V1ALPHA1:
                 self._method = LIST_V1
                 raise
         self._method = LIST_V1ALPHA1
-        return await self._machine.rpc(self._socket(), self._method, b"")
+        return await self._machine.rpc(await self._socket(), self._method, b"")
+
+
+def _unordered(allocations: Iterable[Allocation]) -> set[tuple[object, ...]]:
+    """The same for the same devices: they too come in another order each time."""
+    return {(a.namespace, a.pod, a.container, frozenset(a.ids), frozenset(a.claimed)) for a in allocations}
 
 
 def _allocations(message: bytes) -> tuple[Allocation, ...]:
@@ -101,8 +106,7 @@ def _allocations(message: bytes) -> tuple[Allocation, ...]:
 
 def _given(pod: Mapping[str, Any]) -> Iterator[Allocation]:
     for container in pod["containers"]:
-        # Devices too come in another order each time.
-        ids = sorted(number for devices in container["devices"] for number in _gpus(devices))
+        ids = [number for devices in container["devices"] for number in _gpus(devices)]
         claims = [claimed for claim in container["dynamic_resources"] for claimed in _claimed(claim)]
         if ids or claims:
             yield Allocation(pod["namespace"], pod["name"], container["name"], tuple(ids), tuple(claims))
