@@ -137,6 +137,7 @@ async def explain(config: Config, pid: int) -> bool:
     """Say how a process was traced; tells whether it was."""
     machine = open_machine(config, live=False)
     collector = asking.patient_collector(config, machine)
+    await collector.start(once=True)
     await collector.collect(Pace.INTERVAL)
     await machine.clock.until(machine.clock.monotonic() + config.tick)
     snapshot = await collector.collect(Pace.INTERVAL)

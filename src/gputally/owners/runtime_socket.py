@@ -94,7 +94,7 @@ def _configurations(machine: Machine, flags: Mapping[str, str]) -> Iterator[str]
 
 
 def _path(text: str, by: str) -> str:
-    path = re.sub(r"^unix:(//)?(?=/)", "", text.strip("\"'"))
+    path = text.strip("\"'").removeprefix("unix:").removeprefix("//")
     if not path.startswith("/") or "\0" in path:
         raise Unreadable(f"by {by} the runtime is at {text[:100]!r}, which is no unix socket")
     return path

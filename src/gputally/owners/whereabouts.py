@@ -88,12 +88,13 @@ class Kubelet:
         found: Mapping[str, str] | None = None
         with suppress(Unreadable):
             found = flags_of(self._machine, self._machine.flags(KUBELETS, FLAGS))
+        root = self._root(found)
         if not self._find_runtime:
-            return _Seen(self._root(found))
+            return _Seen(root)
         try:
-            return _Seen(self._root(found), endpoint(self._machine, found or {}))
+            return _Seen(root, endpoint(self._machine, found or {}))
         except Unreadable as error:
-            return _Seen(self._root(found), why=str(error))
+            return _Seen(root, why=str(error))
 
     def _root(self, flags: Mapping[str, str] | None) -> str:
         if flags and flags.get("root-dir"):
