@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import resource
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -80,7 +81,7 @@ class LocalMachine:
     async def rpc(self, socket: str, method: str, request: bytes) -> bytes:
         """Ask a gRPC server."""
         await self._reach(socket)
-        from gputally.machine import grpc  # 2.4 MiB that a host without Kubernetes need not carry
+        from gputally.machine import grpc
 
         return await grpc.call(socket, method, request)
 
@@ -94,9 +95,15 @@ class LocalMachine:
                 yield message
 
     async def _reach(self, socket: str) -> None:
-        """Look whether it is there: where the disk hangs, this is what waits for it, and not the loop."""
-        if not await self._disk.ask(os.path.dirname(socket), lambda: files.is_there(socket)):
-            raise Unreadable(f"{socket}: not there, or not for us to see")
+        """Look whether it is there, and load what speaks gRPC, where the loop need not wait for the disk."""
+
+        def look() -> None:
+            if not files.is_there(socket):
+                raise Unreadable(f"{socket}: not there, or not for us to see")
+            # 2.4 MiB that a host without Kubernetes need not carry.
+            importlib.import_module("gputally.machine.grpc")
+
+        await self._disk.ask(os.path.dirname(socket), look)
 
     async def get(self, url: str, access: Access = OPEN) -> bytes:
         """Ask a web server."""
