@@ -23,13 +23,13 @@ from gputally.owners.inquiry import Inquiry
 from gputally.owners.jobs import JobFiles
 from gputally.owners.logs import PodLogs
 from gputally.owners.runtimes import DockerFiles
-from gputally.owners.shelf import DEADLINE, Shelf
+from gputally.owners.shelf import DEADLINE, Late, Shelf
 from gputally.owners.whereabouts import Kubelet
 from tests.owners.stage import GPU, HEX, OTHER, UID, Stage
 
 DOCKER = "0::/system.slice/docker-{}.scope\n"
 BEAT = 0.02
-LATE = 0.5
+LATE = 1.0
 """Seconds that a beat may be late on a busy computer; a disk here hangs for longer."""
 
 
@@ -169,12 +169,19 @@ def test_job_files_on_a_disk_that_is_slow_are_all_read_in_the_end(disk: HungDisk
 
 def test_what_a_disk_answers_in_time_is_read_anew_each_time(disk: HungDisk) -> None:
     disk.released.set()
-    shelf = Shelf(disk, "shelf")
-    disk.files["/a"] = b"1"
-    wait_for(lambda: shelf.file("/a") == b"1")
-    disk.files["/a"] = b"2"
-    assert shelf.file("/a") == b"2"
-    assert shelf.file("/b") is None
+
+    def read_thrice() -> bool:
+        shelf = Shelf(disk, "shelf")
+        try:
+            for content in (b"1", b"2"):
+                disk.files["/a"] = content
+                assert shelf.file("/a") == content
+            assert shelf.file("/b") is None
+        except Late:  # on a busy computer
+            return False
+        return True
+
+    wait_for(read_thrice)
 
 
 def wait_for(look: Callable[[], object]) -> None:
