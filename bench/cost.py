@@ -10,9 +10,10 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.daemon import GPUTALLY, NVITOP
+from bench.daemon import GPUTALLY, NVITOP, WITH_KUBERNETES, Program
+from bench.kubernetes import Impossible, with_kubernetes
 from bench.measure import Cost, measure
-from bench.node import GPUS, node
+from bench.node import GPUS, Node, node
 from bench.report import report
 
 PROGRAMS = (GPUTALLY, NVITOP)
@@ -27,17 +28,28 @@ def main() -> None:
     for program in PROGRAMS:  # no start that is timed below has to compile
         subprocess.run([sys.executable, "-m", program.module, "--version"], check=True, capture_output=True)
     costs: list[Cost] = []
+    without = ""
     for processes in options.processes:
         with node(processes) as here:
-            for program in PROGRAMS:
-                # nvitop-exporter publishes each second: half the time gives more readings than we need.
-                seconds = options.seconds if program is GPUTALLY else options.seconds / 2
-                note = f"{program.name}, {GPUS} GPUs, {processes} processes, {seconds:g} s"
-                print(note, file=sys.stderr, flush=True)
-                costs.append(measure(program, here, seconds))
-    print(report(costs))
+            costs += [_measure(program, here, options.seconds) for program in PROGRAMS]
+            if processes != options.processes[-1]:
+                continue
+            try:
+                with with_kubernetes(here) as cluster:
+                    costs.append(_measure(WITH_KUBERNETES, cluster, options.seconds))
+            except Impossible as reason:
+                without = str(reason)
+    print(report(costs, without))
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(cost) for cost in costs], indent=1) + "\n")
+
+
+def _measure(program: Program, here: Node, seconds: float) -> Cost:
+    # nvitop-exporter publishes each second: half the time gives more readings than we need.
+    seconds = seconds / 2 if program is NVITOP else seconds
+    note = f"{program.name}, {GPUS} GPUs, {here.processes} processes, {seconds:g} s"
+    print(note, file=sys.stderr, flush=True)
+    return measure(program, here, seconds)
 
 
 def _options() -> argparse.Namespace:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.node import GPUS, Node
@@ -41,9 +41,16 @@ class Program:
     publishes: str = "nvmlDeviceGetPowerUsage"
     """The call it makes once per GPU when what it collects is then published."""
 
-    def command(self, port: int) -> list[str]:
+    def command(self, port: int, on: Node) -> list[str]:
         """What is run to have it listen on loopback."""
-        return [sys.executable, "-m", self.module, *(word.format(port=port) for word in self.arguments)]
+        more = on.flags if self.module == "gputally" else ()
+        return [
+            sys.executable,
+            "-m",
+            self.module,
+            *(word.format(port=port) for word in self.arguments),
+            *more,
+        ]
 
 
 GPUTALLY = Program(
@@ -54,6 +61,7 @@ GPUTALLY = Program(
     "gputally_workload_active{",
     "nvmlDeviceGetTotalEnergyConsumption",
 )
+WITH_KUBERNETES = replace(GPUTALLY, name="with Kubernetes")
 NVITOP = Program(
     "nvitop-exporter",
     "nvitop_exporter",
@@ -118,7 +126,9 @@ def running(program: Program, on: Node) -> Iterator[Daemon]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GPUTALLY_")}
     with log.open("wb") as errors:
         began = time.monotonic()
-        process = subprocess.Popen(program.command(port), env=clean | on.env, stdout=errors, stderr=errors)
+        process = subprocess.Popen(
+            program.command(port, on), env=clean | on.env, stdout=errors, stderr=errors
+        )
     try:
         while not _tells_all(program, port):
             if process.poll() is not None or time.monotonic() - began > PATIENCE:

@@ -76,9 +76,27 @@ class _Mark:
 def measure(program: Program, node: Node, seconds: float) -> Cost:
     """Run the program on the node and take its figures."""
     with running(program, node) as daemon:
+        _await_names(daemon, node)
         time.sleep(WARM_UP)
         cycles = list(_watch(daemon, node, time.monotonic() + seconds))
-        return _cost(daemon, node, cycles, daemon.scrape())
+        scrape = daemon.scrape()
+        if program.module == "gputally":
+            node.check(scrape.text)
+        return _cost(daemon, node, cycles, scrape)
+
+
+def _await_names(daemon: Daemon, node: Node) -> None:
+    """Until everybody is told of as it should be: the birth of series is no part of what each tick costs."""
+    give_up = time.monotonic() + PATIENCE
+    while daemon.program.module == "gputally":
+        try:
+            node.check(daemon.scrape().text)
+        except RuntimeError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.5)
+        else:
+            break
 
 
 def _watch(daemon: Daemon, node: Node, until: float) -> Iterator[Cycle]:

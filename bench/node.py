@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,16 @@ class Node:
     """Eight GPUs with some processes, all of them busy."""
 
     fake: FakeNvml
-    processes: int
+    pids: Sequence[int]
+    flags: tuple[str, ...] = ()
+    """What gputally is told about this node besides."""
+    check: Callable[[str], None] = lambda text: None
+    """Raises where gputally's metrics are not those of this node."""
+
+    @property
+    def processes(self) -> int:
+        """How many there are."""
+        return len(self.pids)
 
     @property
     def env(self) -> dict[str, str]:
@@ -47,8 +56,9 @@ def node(processes: int) -> Iterator[Node]:
         try:
             for number in range(processes):
                 living.append(_start(Path(name), number))
-            _occupy(fake, [process.pid for process in living])
-            yield Node(fake, processes)
+            pids = [process.pid for process in living]
+            _occupy(fake, pids)
+            yield Node(fake, pids)
             if any(process.poll() is not None for process in living):
                 raise RuntimeError("processes ended while they were measured")
         finally:

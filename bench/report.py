@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bench.daemon import GPUTALLY, NVITOP
+from bench.daemon import GPUTALLY, NVITOP, WITH_KUBERNETES
 from bench.measure import HOUR, SCRAPES_AN_HOUR, Cost
 from bench.node import GPUS
 
@@ -61,21 +61,29 @@ extrapolated from them, with a scrape each {HOUR // SCRAPES_AN_HOUR} s. The fake
 a driver's own work costs comes on top, in proportion to the NVML calls."""
 
 
-def report(costs: Sequence[Cost]) -> str:
-    """All there is to say about a run."""
-    ours = [cost for cost in costs if cost.program == GPUTALLY.name]
-    theirs = [cost for cost in costs if cost.program == NVITOP.name]
-    return "\n".join([*_table(ours, theirs), *_growth(ours, theirs), *_targets(ours, theirs), "", NOTES])
+def report(costs: Sequence[Cost], without: str = "") -> str:
+    """All there is to say about a run; `without` is why there are no figures with Kubernetes."""
+    ours, theirs, pods = (
+        [cost for cost in costs if cost.program == program.name]
+        for program in (GPUTALLY, NVITOP, WITH_KUBERNETES)
+    )
+    targets = [*_targets(ours, theirs), *_kubernetes_targets(ours, theirs, pods, without)]
+    return "\n".join([*_table([*ours, *pods], theirs), *_growth(ours, theirs), *targets, "", NOTES])
 
 
 def _table(ours: Sequence[Cost], theirs: Sequence[Cost]) -> Iterator[str]:
     yield ""
     yield _line(f"{GPUS} GPUs", [GPUTALLY.name], [NVITOP.name], 10 * len(ours))
-    yield _line("processes, all busy", [str(c.processes) for c in ours], [str(c.processes) for c in theirs])
+    yield _line("processes, all busy", _heads(ours), _heads(theirs))
     for row in ROWS:
         yield _line(row.text, _shown(row, ours), _shown(row, theirs))
-    ratios = [f"1/{other.cpu_round / own.cpu_round:.1f}" for own, other in zip(ours, theirs, strict=True)]
+    rounds = {cost.processes: cost.cpu_round for cost in theirs}
+    ratios = [f"1/{rounds[own.processes] / own.cpu_round:.1f}" for own in ours]
     yield _line("gputally's CPU of all three, of theirs", ratios, [])
+
+
+def _heads(costs: Sequence[Cost]) -> list[str]:
+    return [f"{c.processes} pods" if c.program == WITH_KUBERNETES.name else str(c.processes) for c in costs]
 
 
 def _growth(ours: Sequence[Cost], theirs: Sequence[Cost]) -> Iterator[str]:
@@ -89,20 +97,10 @@ def _growth(ours: Sequence[Cost], theirs: Sequence[Cost]) -> Iterator[str]:
 
 
 def _targets(ours: Sequence[Cost], theirs: Sequence[Cost]) -> Iterator[str]:
-    own, other = ours[-1], theirs[-1]
-    times = other.cpu_round / own.cpu_round
+    own = ours[-1]
     yield ""
     yield f"targets, at {own.processes} processes"
-    wanted = other.cpu_round / TIMES_CHEAPER * 1e3
-    yield _verdict(
-        times >= TIMES_CHEAPER,
-        f"tick + publication + scrape at most 1/{TIMES_CHEAPER} of nvitop-exporter's collection + scrape: "
-        f"1/{times:.1f} ({own.cpu_round * 1e3:.2f} ms; {wanted:.2f} ms would do)",
-    )
-    yield _verdict(
-        own.resident_bytes <= MOST_RESIDENT,
-        f"resident memory at most {MOST_RESIDENT // MIB} MiB: {own.resident_bytes / MIB:.1f} MiB",
-    )
+    yield from _cheap_and_small(own, theirs[-1])
     if len(ours) > 1:
         mine, yours = (_slope(lambda c: c.cpu_round, each[0], each[-1]) for each in (ours, theirs))
         yield _verdict(
@@ -118,6 +116,36 @@ def _targets(ours: Sequence[Cost], theirs: Sequence[Cost]) -> Iterator[str]:
         )
     if own.workloads < own.processes:
         yield f"  note: these {own.processes} processes count as {own.workloads} workloads here"
+
+
+def _kubernetes_targets(
+    ours: Sequence[Cost], theirs: Sequence[Cost], pods: Sequence[Cost], without: str
+) -> Iterator[str]:
+    yield ""
+    if not pods:
+        yield f"with Kubernetes: not measured. {without}".rstrip()
+        return
+    plain, own = ours[-1], pods[-1]
+    yield f"targets, with {own.processes} processes in as many pods"
+    yield from _cheap_and_small(own, theirs[-1])
+    yield (
+        f"  note: Kubernetes adds {(own.cpu_hour - plain.cpu_hour) / HOUR * 1e3:.2f} ms of CPU a second and "
+        f"{(own.resident_bytes - plain.resident_bytes) / MIB:.1f} MiB"
+    )
+
+
+def _cheap_and_small(own: Cost, other: Cost) -> Iterator[str]:
+    times = other.cpu_round / own.cpu_round
+    wanted = other.cpu_round / TIMES_CHEAPER * 1e3
+    yield _verdict(
+        times >= TIMES_CHEAPER,
+        f"tick + publication + scrape at most 1/{TIMES_CHEAPER} of nvitop-exporter's collection + scrape: "
+        f"1/{times:.1f} ({own.cpu_round * 1e3:.2f} ms; {wanted:.2f} ms would do)",
+    )
+    yield _verdict(
+        own.resident_bytes <= MOST_RESIDENT,
+        f"resident memory at most {MOST_RESIDENT // MIB} MiB: {own.resident_bytes / MIB:.1f} MiB",
+    )
 
 
 def _verdict(met: bool, text: str) -> str:

@@ -43,6 +43,15 @@ def test_a_flag_wins_over_a_variable_and_a_variable_over_the_default() -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "socket"),
+    [("", ""), ("off", ""), ("auto", "auto"), ("/run/a.sock", "/run/a.sock"), ("unix:///run/a", "/run/a")],
+)
+def test_the_runtime_is_not_asked_unless_that_is_wanted(value: str, socket: str) -> None:
+    assert configure({}, {}).cri_socket == ""
+    assert configure({"cri.socket": value}, {}).cri_socket == socket
+
+
+@pytest.mark.parametrize(
     ("flag", "value", "allowed"),
     [
         ("machine", "cloud", "local, simulated or recorded:DIR"),
@@ -64,6 +73,8 @@ def test_a_flag_wins_over_a_variable_and_a_variable_over_the_default() -> None:
         ("log.level", "loud", "debug, info"),
         ("log.format", "xml", "text or json"),
         ("simulated.sampler", "none", "fraction or one-owner"),
+        ("cri.socket", "containerd", "auto, off or the path of a unix socket"),
+        ("cri.socket", "tcp://127.0.0.1:1", "auto, off or the path of a unix socket"),
     ],
 )
 def test_a_wrong_value_names_the_flag_the_value_and_what_is_allowed(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gputally.collect import Collector
-from gputally.model import Namespaces, Pace
+from gputally.model import Health, Namespaces, Pace
 from gputally.owners.cgroup import parse
 from gputally.views.explain import Trace, explain
 from tests.owners.corpus import CASES, Case
@@ -48,6 +50,29 @@ def test_a_recorded_process_is_explained() -> None:
     assert "holds 1024 MiB" in result.stdout
     assert '6. traced to kind="user" workload="uid-1000"' in result.stdout
     assert "\x1b" not in result.stdout
+
+
+def test_a_pod_is_explained_with_who_named_it() -> None:
+    shown = ("show", "--machine", "simulated", "--process-metrics", "on", "--process-metrics.min-age", "0s")
+    metrics = subprocess.run(
+        [sys.executable, "-m", "gputally", *shown], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    pid = re.findall(r'kind="pod".*pid="(\d+)"', metrics)[0]
+    result = gputally(pid, "--machine", "simulated", "--cri.socket", "auto")
+    assert result.returncode == 0
+    assert '6. traced to kind="pod" namespace="' in result.stdout
+    assert "asked pods_api: answers" in result.stdout
+    assert "asked cri: down: no socket of a container runtime was found" in result.stdout
+
+
+@awaited
+async def test_where_somebody_was_found_is_told() -> None:
+    stage = Stage()
+    stage.start(1, "0::/\n")
+    trace = await _trace(stage, 1)
+    party = Health("cri", up=True, about="owners", place="/run/a.sock, by /etc/kubelet\x1b.yaml")
+    text = explain(replace(trace, snapshot=replace(trace.snapshot, health=(party,))))
+    assert "asked cri at /run/a.sock, by /etc/kubelet\ufffd.yaml: answers" in text
 
 
 def test_who_is_not_there_is_not_traced() -> None:

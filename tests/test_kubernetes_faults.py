@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from gputally.machine.messages import LIST_V1
+from gputally.machine.messages import (
+    CRI_CONTAINERS,
+    CRI_SANDBOXES,
+    LIST_CONTAINERS,
+    LIST_SANDBOXES,
+    LIST_V1,
+)
+from gputally.machine.wire import as_pairs, encode
 from tests.daemon import Daemon, Samples, find
 from tests.fakes.background import Background
 from tests.fakes.nvml import FakeNvml, build
@@ -79,9 +86,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def node(tmp_path: Path, library: Path) -> Iterator[Node]:
-    with Background() as background:
-        yield Node(tmp_path, library, background)
+def background() -> Iterator[Background]:
+    with Background() as running:
+        yield running
+
+
+@pytest.fixture
+def node(tmp_path: Path, library: Path, background: Background) -> Node:
+    return Node(tmp_path, library, background)
 
 
 def has(name: str, value: float = 1.0, **labels: str) -> Callable[[Samples], bool]:
@@ -209,6 +221,34 @@ def test_without_anybody_the_uid_is_the_pod(node: Node) -> None:
     node.process(11, 1)
     with node.daemon() as daemon:
         daemon.wait_for(has(PROCESSES, kind="pod", pod=uid(1)), seconds=20)
+
+
+def test_the_runtime_is_found_by_the_kubelets_command_line_and_names_pods(
+    node: Node, background: Background
+) -> None:
+    """Nobody else knows the pod; a runtime that goes away takes no name with it."""
+    labels = {"io.kubernetes.pod.uid": uid(1), "io.kubernetes.container.name": "main"}
+    meta = {"uid": uid(1), "name": "train-0", "namespace": "ml"}
+    answers = {
+        LIST_CONTAINERS: encode(
+            {"containers": [{"id": container(1), "labels": as_pairs(labels)}]}, CRI_CONTAINERS
+        ),
+        LIST_SANDBOXES: encode({"items": [{"id": container(9), "metadata": meta}]}, CRI_SANDBOXES),
+    }
+    runtime = RpcServer(background, node.folder / "run/c.sock", answers)
+    kubelet = node.folder / "proc/99"
+    kubelet.mkdir()
+    (kubelet / "comm").write_text("kubelet\n")
+    (kubelet / "cmdline").write_text(f"kubelet\0--container-runtime-endpoint=unix://{runtime.path}\0")
+    node.process(11, 1)
+    with node.daemon("--cri.socket", "auto") as daemon:
+        samples = daemon.wait_for(has(PROCESSES, pod="train-0", container="main", namespace="ml"))
+        assert find(samples, UP, source="cri") == [1.0]
+        found = f"the container runtime is at {runtime.path}, by the kubelet's command line"
+        assert [line["msg"] for line in daemon.log if "container runtime" in line["msg"]] == [found]
+        runtime.stop(unlink=True)
+        samples = daemon.wait_for(has(UP, 0.0, source="cri"))
+        assert find(samples, PROCESSES, pod="train-0") == [1.0]
 
 
 def test_two_processes_of_a_container_are_one_series_and_pods_without_a_grant_are_seen(node: Node) -> None:

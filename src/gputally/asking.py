@@ -98,7 +98,7 @@ def _places(config: Config) -> Places:
         podresources_socket=config.kubelet_podresources_socket or "",
         kubelet_url=config.kubelet_url,
         kubelet_insecure=config.kubelet_insecure,
-        cri_socket=config.cri_socket or "",
+        cri_socket=config.cri_socket,
         docker_socket=config.docker_socket or "",
         podman_socket=config.podman_socket or "",
         logs=config.kubernetes_logs,

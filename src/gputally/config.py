@@ -79,7 +79,7 @@ class Config(Speaking):
     kubelet_podresources_socket: str | None
     kubelet_url: str
     kubelet_insecure: bool
-    cri_socket: str | None
+    cri_socket: str
     docker_socket: str | None
     podman_socket: str | None
     smi: str

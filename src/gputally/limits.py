@@ -77,6 +77,8 @@ def hami_bytes(note: str, uuid: str) -> int | None:
 
     It lists containers without their names, so of containers that differ nobody can say which is which.
     """
+    if not note:
+        return None
     said = set()
     for container in note[:65_536].split(";"):
         mebibytes = [_mebibytes(device, uuid) for device in container.split(":")]

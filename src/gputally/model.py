@@ -239,6 +239,8 @@ class Health:
     """Monotonic time of its newest good answer."""
     about: str = "gpus"
     """What it tells of: gpus, more of gpus that another has found, or their owners."""
+    place: str = ""
+    """Where it was found, if that had to be found."""
 
 
 @dataclass(frozen=True)

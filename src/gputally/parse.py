@@ -191,6 +191,16 @@ def label_key(text: str) -> str:
     return text
 
 
+def socket(text: str) -> str:
+    """Where a unix socket is; nothing where nobody is to be asked."""
+    if text in ("", "off"):
+        return ""
+    place = text.removeprefix("unix://")
+    if text != "auto" and (not place.startswith("/") or "\0" in place):
+        raise ValueError("auto, off or the path of a unix socket")
+    return place
+
+
 def words(text: str) -> tuple[str, ...]:
     """Words with commas between, each once."""
     found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputally.owners.discovery import SECRETS
-from gputally.parse import api, folder, label_key, one_of, path, switch, url, words
+from gputally.parse import api, folder, label_key, one_of, path, socket, switch, url, words
 from gputally.setting import Setting
 
 NAMING = (
@@ -73,10 +73,11 @@ NAMING = (
     Setting("kubelet.insecure", "off", switch, "on|off", "Take any certificate from the kubelet."),
     Setting(
         "cri.socket",
-        "",
-        path,
-        "PATH",
-        "The container runtime's socket, to ask for names; whoever may use it is as good as root.",
+        "off",
+        socket,
+        "PATH|auto|off",
+        "The container runtime's socket, to ask for names; whoever may use it is as good as root. "
+        "auto: as the kubelet's command line and configuration say, else where runtimes usually are.",
     ),
     Setting("docker.socket", "", path, "PATH", "Docker's socket, to ask for names; as good as root."),
     Setting("podman.socket", "", path, "PATH", "Podman's socket, to ask for names; as good as its user."),

@@ -15,8 +15,8 @@ from grpclib.server import Server, Stream
 
 from tests.fakes.background import Background
 
-Answer = bytes | GRPCError | None
-"""A message, a status, or None to hang."""
+Answer = bytes | Callable[[], bytes] | GRPCError | None
+"""A message, or who makes one for each call; a status, or None to hang."""
 LIMITED = GRPCError(Status.RESOURCE_EXHAUSTED, "rejected by rate limit")
 
 
@@ -98,7 +98,7 @@ class RpcServer:
         if isinstance(answer, GRPCError):
             raise answer
         assert answer is not None
-        await stream.send_message(answer)
+        await stream.send_message(answer() if callable(answer) else answer)
 
     async def _stream(self, method: str, stream: Stream[bytes, bytes]) -> None:
         await stream.recv_message()
@@ -145,6 +145,15 @@ class GarbageServer:
             await asyncio.sleep(0.05)
         finally:
             writer.transport.abort()
+
+
+def at(path: Path | str) -> Callable[[], Awaitable[str]]:
+    """A socket whose place is known."""
+
+    async def place() -> str:
+        return str(path)
+
+    return place
 
 
 def pods_of(*entries: tuple[str, str, str, Iterable[str]], resource: str = "nvidia.com/gpu") -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from gputally.machine import OPEN, Access
 from gputally.model import Unreadable
@@ -28,8 +28,11 @@ class Silent:
     def folder(self, path: str) -> Mapping[str, str]:
         raise Unreadable("nothing is there")
 
-    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+    def flags(self, commands: Sequence[str], wanted: Collection[str]) -> Mapping[str, str]:
         raise Unreadable("nobody is there")
+
+    def settings(self, path: str, wanted: Collection[str]) -> Mapping[str, str]:
+        return {}
 
     def variable(self, name: str) -> str:
         return ""

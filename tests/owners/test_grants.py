@@ -13,8 +13,8 @@ from gputally.model import Device, Grant, Owner, Unreadable
 from gputally.owners.grants import Grants
 from gputally.owners.names import PodNames
 from gputally.owners.podresources import EMPTY_FOR, STALE_AFTER, PodResources
-from gputally.owners.pods import Pod
-from tests.fakes.rpc import pods_of
+from gputally.owners.pods import Pod, Pods
+from tests.fakes.rpc import at, pods_of
 from tests.owners.test_names import Party, names
 
 GPU = "GPU-11111111-2222-3333-4444-555555555555"
@@ -45,7 +45,7 @@ def kubelet() -> Kubelet:
 
 
 def lister(kubelet: Kubelet) -> PodResources:
-    return PodResources(kubelet, lambda: "/k.sock")
+    return PodResources(kubelet, at("/k.sock"))
 
 
 def book(kubelet: Kubelet, *pods: Pod) -> PodNames:
@@ -64,7 +64,7 @@ def read(
 ) -> list[str]:
     resources = lister(kubelet)
     listed(kubelet, resources, answer)
-    found = Grants(resources, book(kubelet, *pods)).read(NODE, users or set())
+    found = Grants(resources, book(kubelet, *pods)).read(NODE, lambda: users or set())
     assert found is not None
     return [grant.owner.pod for grant in found]
 
@@ -120,16 +120,45 @@ def test_ids_that_nobody_understands_are_counted_once(kubelet: Kubelet) -> None:
     resources = lister(kubelet)
     listed(kubelet, resources, pods_of(("ml", "a", "main", ["mlx5_0", GPU, "GPU-99999999" + GPU[12:]])))
     grants = Grants(resources, book(kubelet))
-    owner = OWNER_A
-    assert grants.read(NODE, set()) == (Grant(owner, ""), Grant(owner, GPU))
-    grants.read(NODE, set())
+    assert grants.read(NODE, set) == (Grant(OWNER_A, ""), Grant(OWNER_A, GPU))
+    grants.read((*NODE, Device("GPU-new", 1)), set)
     assert grants.losses() == {"device_id_form": 1, "device_id_unknown": 1}
     assert grants.losses() == {}
+
+
+def test_the_same_list_in_another_order_changes_nothing(kubelet: Kubelet) -> None:
+    """A kubelet lists pods and devices in another order each time."""
+    other = GPU.replace("1111", "9999")
+    resources = lister(kubelet)
+    listed(kubelet, resources, pods_of(("ml", "a", "main", [GPU, other]), ("ml", "c", "main", ["7"])))
+    grants = Grants(resources, book(kubelet))
+    before, granted = resources.allocations, grants.read(NODE, set)
+    listed(kubelet, resources, pods_of(("ml", "c", "main", ["7"]), ("ml", "a", "main", [other, GPU])))
+    assert resources.allocations is before
+    assert grants.read(NODE, set) is granted
+    listed(kubelet, resources, pods_of(("ml", "a", "main", [GPU, other])))
+    assert grants.read(NODE, set) == (Grant(OWNER_A, GPU), Grant(OWNER_A, ""))
+
+
+def test_grants_follow_gpus_names_and_rivals(kubelet: Kubelet) -> None:
+    """What is kept from one reading to the next is kept no longer than what it follows from."""
+    resources = lister(kubelet)
+    listed(kubelet, resources, pods_of(A, B))
+    party = Party()
+    assert isinstance(kubelet.clock, VirtualClock)
+    grants = Grants(resources, names(kubelet.clock, party))
+    on_it: set[tuple[Owner, str]] = {(OWNER_A, GPU)}
+    assert grants.read(NODE, lambda: on_it) == (Grant(OWNER_A, GPU),)
+    on_it = {(OWNER_B, GPU)}
+    assert grants.read(NODE, lambda: on_it) == (Grant(OWNER_B, GPU),)
+    party.pods = Pods.of([Pod("u", "ml", "b", over=True)])
+    assert grants.read(NODE, set) == (Grant(OWNER_A, GPU),)
+    assert grants.read((), set) == (Grant(OWNER_A, ""),)
 
 
 def test_devices_that_are_no_gpus_are_nobodys_business(kubelet: Kubelet) -> None:
     resources = lister(kubelet)
     listed(kubelet, resources, pods_of(("ml", "a", "main", ["0", "mlx5_0", GPU]), resource="rdma/hca"))
     grants = Grants(resources, book(kubelet))
-    assert grants.read(NODE, set()) == (Grant(OWNER_A, GPU),)
+    assert grants.read(NODE, set) == (Grant(OWNER_A, GPU),)
     assert grants.losses() == {}

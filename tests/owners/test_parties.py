@@ -28,7 +28,7 @@ from gputally.machine.messages import (
 from gputally.machine.wire import as_pairs, encode
 from gputally.model import Owner, Unreadable
 from gputally.owners.apiserver import ApiServer
-from gputally.owners.cri import Cri
+from gputally.owners.cri import Cri, named
 from gputally.owners.docker import ContainerNames
 from gputally.owners.identity import Identity
 from gputally.owners.inquiry import Inquiry
@@ -36,7 +36,7 @@ from gputally.owners.kubelet import KubeletPods
 from gputally.owners.podresources import PodResources
 from gputally.owners.pods_api import PodsApi
 from tests.fakes.background import Background
-from tests.fakes.rpc import LIMITED, Answer, GarbageServer, RpcServer, pods_of
+from tests.fakes.rpc import LIMITED, Answer, GarbageServer, RpcServer, at, pods_of
 from tests.fakes.web import WebServer, pod_object
 
 DATA = Path(__file__).parent.parent / "data" / "kubelet"
@@ -93,7 +93,7 @@ def test_what_a_kubelet_does_wrong_is_unreadable_and_forgotten_at_the_next_call(
 ) -> None:
     """F36, F37, F40: each with the list before kept."""
     server = RpcServer(background, tmp_path / "k.sock", {LIST_V1: ALLOCATED})
-    resources = PodResources(machine, lambda: str(server.path))
+    resources = PodResources(machine, at(server.path))
     run(resources.ask())
     server.answers[LIST_V1] = answer
     with pytest.raises(Unreadable, match=said):
@@ -110,7 +110,7 @@ def test_a_server_that_speaks_no_grpc_is_unreadable(
 ) -> None:
     GarbageServer(background, tmp_path / "g.sock", garbage)
     with pytest.raises(Unreadable):
-        run(PodResources(machine, lambda: str(tmp_path / "g.sock")).ask())
+        run(PodResources(machine, at(tmp_path / "g.sock")).ask())
 
 
 def test_a_kubelet_that_restarts_is_found_again_at_its_new_socket(
@@ -118,7 +118,7 @@ def test_a_kubelet_that_restarts_is_found_again_at_its_new_socket(
 ) -> None:
     """F35: the socket file stays while nobody listens, then it is another inode."""
     server = RpcServer(background, tmp_path / "k.sock", {LIST_V1: ALLOCATED})
-    resources = PodResources(machine, lambda: str(server.path))
+    resources = PodResources(machine, at(server.path))
     run(resources.ask())
     server.stop()
     with pytest.raises(Unreadable, match="refused"):
@@ -138,7 +138,7 @@ def test_an_old_kubelet_is_asked_in_v1alpha1(
     background: Background, machine: LocalMachine, tmp_path: Path
 ) -> None:
     server = RpcServer(background, tmp_path / "k.sock", {LIST_V1ALPHA1: ALLOCATED})
-    resources = PodResources(machine, lambda: str(server.path))
+    resources = PodResources(machine, at(server.path))
     run(resources.ask())
     assert resources.allocations
     server.stop()
@@ -148,7 +148,7 @@ def test_the_pods_api_lists_and_watches(
     background: Background, machine: LocalMachine, tmp_path: Path
 ) -> None:
     server = RpcServer(background, tmp_path / "p.sock", {LIST_PODS: field(1, pod_message(UID, "a"))})
-    party = PodsApi(machine, lambda: str(server.path))
+    party = PodsApi(machine, at(server.path))
 
     async def watch() -> None:
         await party.ask()
@@ -177,7 +177,7 @@ def test_a_runtime_names_containers_pauses_and_pod_labels(
         LIST_SANDBOXES: (node / "cri_ListPodSandbox.bin").read_bytes(),
     }
     server = RpcServer(background, tmp_path / "c.sock", answers)
-    party = Cri(machine, str(server.path))
+    party = Cri(machine, named(str(server.path)))
     run(party.ask())
     infer = party.pods.by_name["ml", "infer-node-01"]
     assert sorted(infer.containers.values()) == ["", "server"]

@@ -77,7 +77,7 @@ class Machine(Protocol):
         """Where this program stands among the kernel's namespaces; None where that cannot be told."""
 
     def file(self, path: str) -> bytes | None:
-        """A small file, /proc included; None if it is not there, not for us, no file or too large."""
+        """A small file, /proc included; None if not there, not for us, no file or too large; may block."""
 
     def dated(self, path: str, most: int) -> tuple[float, bytes]:
         """When a file was last written (Unix time), and what it holds, or Unreadable; may block."""
@@ -101,10 +101,13 @@ class Machine(Protocol):
         """The lines of a web page that does not end, as they come."""
 
     def folder(self, path: str) -> Mapping[str, str]:
-        """Names in a folder, each with where it points to if it is a symbolic link, else empty."""
+        """Names in a folder, each with where it points to if it is a symbolic link, else empty; may block."""
 
-    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
-        """Command-line flags, only those wanted, of the first process that runs one of these commands."""
+    def flags(self, commands: Sequence[str], wanted: Collection[str]) -> Mapping[str, str]:
+        """Command-line flags, only those wanted, of a process of the node that runs one of these commands."""
+
+    def settings(self, path: str, wanted: Collection[str]) -> Mapping[str, str]:
+        """Settings of another program's file, only those wanted; none where it cannot be read; may block."""
 
     def variable(self, name: str) -> str:
         """An environment variable of this program; empty where there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -43,7 +43,7 @@ async def call(socket: str, method: str, request: bytes) -> bytes:
         return await _call(socket, method, request)
 
 
-async def messages(socket: str, method: str, request: bytes) -> AsyncIterator[bytes]:
+async def messages(socket: str, method: str, request: bytes) -> AsyncGenerator[bytes, None]:
     """The messages of a stream until the peer ends it; only its beginning has a deadline."""
     with _failures(socket, method):
         async with _asked(socket, method, request, Cardinality.UNARY_STREAM) as stream:

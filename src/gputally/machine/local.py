@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import resource
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import aclosing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gputally.machine import OPEN, Access, files, web
 from gputally.machine.clocks import RealClock
+from gputally.machine.disk import Disk
 from gputally.machine.nvml import LocalNvml
 from gputally.machine.processes import LocalProcesses, exists, read_file
 from gputally.machine.smi import LocalSmi
@@ -41,6 +44,8 @@ class LocalMachine:
         self._dcgm_library = dcgm_library
         self._proc_root = proc_root
         self._processes = LocalProcesses(proc_root)
+        self._folders = files.Folders()
+        self._disk = Disk()
 
     def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
         """Run nvidia-smi."""
@@ -88,33 +93,50 @@ class LocalMachine:
 
     async def rpc(self, socket: str, method: str, request: bytes) -> bytes:
         """Ask a gRPC server."""
-        if not files.is_there(socket):
-            raise Unreadable(f"{socket}: not there, or not for us to see")
-        from gputally.machine import grpc  # 2.4 MiB that a host without Kubernetes need not carry
+        await self._reach(socket)
+        from gputally.machine import grpc
 
         return await grpc.call(socket, method, request)
 
-    def stream(self, socket: str, method: str, request: bytes) -> AsyncIterator[bytes]:
+    async def stream(self, socket: str, method: str, request: bytes) -> AsyncIterator[bytes]:
         """Follow a gRPC stream."""
+        await self._reach(socket)
         from gputally.machine import grpc
 
-        return grpc.messages(socket, method, request)
+        async with aclosing(grpc.messages(socket, method, request)) as messages:
+            async for message in messages:
+                yield message
+
+    async def _reach(self, socket: str) -> None:
+        """Look whether it is there, and load what speaks gRPC, where the loop need not wait for the disk."""
+
+        def look() -> None:
+            if not files.is_there(socket):
+                raise Unreadable(f"{socket}: not there, or not for us to see")
+            # 2.4 MiB that a host without Kubernetes need not carry.
+            importlib.import_module("gputally.machine.grpc")
+
+        await self._disk.ask(os.path.dirname(socket), look)
 
     async def get(self, url: str, access: Access = OPEN) -> bytes:
         """Ask a web server."""
-        return await web.get(url, access)
+        return await web.get(url, access, self._disk)
 
     def lines(self, url: str, access: Access = OPEN) -> AsyncIterator[bytes]:
         """Follow a web page."""
-        return web.lines(url, access)
+        return web.lines(url, access, self._disk)
 
     def folder(self, path: str) -> Mapping[str, str]:
         """List a folder."""
-        return files.folder(path)
+        return self._folders.list(path)
 
-    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+    def flags(self, commands: Sequence[str], wanted: Collection[str]) -> Mapping[str, str]:
         """Look through /proc; dear, so not to be asked often."""
         return files.flags(self._proc_root, commands, wanted)
+
+    def settings(self, path: str, wanted: Collection[str]) -> Mapping[str, str]:
+        """Read the file."""
+        return files.settings(read_file(path, MOST_FILE) or b"", wanted)
 
     def variable(self, name: str) -> str:
         """Look into our own environment."""

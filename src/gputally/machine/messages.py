@@ -12,8 +12,8 @@ _DEVICES: Message = {1: text("resource_name"), 2: texts("device_ids")}
 _CLAIM: Message = {2: text("driver_name"), 3: text("pool_name"), 4: text("device_name")}
 _DYNAMIC: Message = {2: text("claim_name"), 3: text("claim_namespace"), 4: many("claim_resources", _CLAIM)}
 _CONTAINER: Message = {1: text("name"), 2: many("devices", _DEVICES), 5: many("dynamic_resources", _DYNAMIC)}
-_POD_RESOURCES: Message = {1: text("name"), 2: text("namespace"), 3: many("containers", _CONTAINER)}
-LIST: Message = {1: many("pod_resources", _POD_RESOURCES)}
+POD_RESOURCES: Message = {1: text("name"), 2: text("namespace"), 3: many("containers", _CONTAINER)}
+LIST: Message = {1: many("pod_resources", POD_RESOURCES)}
 ALLOCATABLE: Message = {1: many("devices", _DEVICES)}
 
 _OWNER: Message = {1: text("kind"), 3: text("name"), 5: text("apiVersion"), 6: number("controller")}

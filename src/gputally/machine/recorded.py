@@ -169,9 +169,14 @@ class RecordedMachine:
         """The folder at this tick."""
         return dict(self._answer(f"folder {path}"))
 
-    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+    def flags(self, commands: Sequence[str], wanted: Collection[str]) -> Mapping[str, str]:
         """What was found of these flags."""
         found: Mapping[str, str] = self._answer("flags")
+        return {name: value for name, value in found.items() if name in wanted}
+
+    def settings(self, path: str, wanted: Collection[str]) -> Mapping[str, str]:
+        """What was found of these settings."""
+        found: Mapping[str, str] = self._frames[self.clock.tick]["outside"].get(f"settings {path}", {})
         return {name: value for name, value in found.items() if name in wanted}
 
     def variable(self, name: str) -> str:

@@ -190,10 +190,17 @@ class Recorder:
         self._outside[f"folder {path}"] = dict(names)
         return names
 
-    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+    def flags(self, commands: Sequence[str], wanted: Collection[str]) -> Mapping[str, str]:
         """Ask, and keep those that were wanted."""
         found = self._machine.flags(commands, wanted)
         self._outside["flags"] = dict(found)
+        return found
+
+    def settings(self, path: str, wanted: Collection[str]) -> Mapping[str, str]:
+        """Ask, and keep those that were wanted."""
+        found = self._machine.settings(path, wanted)
+        if found:
+            self._outside[f"settings {path}"] = dict(found)
         return found
 
     def variable(self, name: str) -> str:

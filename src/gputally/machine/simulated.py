@@ -163,11 +163,15 @@ class SimulatedMachine:
         """List the folders of pod logs."""
         return kubelet.folder(self.pods(), path)
 
-    def flags(self, commands: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+    def flags(self, commands: Sequence[str], wanted: Collection[str]) -> Mapping[str, str]:
         """How the kubelet was started."""
         if "kubelet" not in commands:
             raise Unreadable(f"no process runs {' or '.join(sorted(commands))}")
         return {"root-dir": kubelet.ROOT}
+
+    def settings(self, path: str, wanted: Collection[str]) -> Mapping[str, str]:
+        """It has no such files."""
+        return {}
 
     def variable(self, name: str) -> str:
         """Only where we are."""

@@ -22,6 +22,8 @@ from tornado.iostream import IOStream
 from tornado.tcpclient import TCPClient
 
 from gputally.machine import Access
+from gputally.machine.disk import Disk
+from gputally.machine.files import dated
 from gputally.model import Unreadable
 
 PIECE = 65_536
@@ -34,11 +36,11 @@ ENDLESS = HTTP1ConnectionParameters(max_body_size=2**50, max_header_size=65_536,
 FAILURES = (HTTPInputError, OSError, ValueError)
 
 
-async def get(url: str, access: Access) -> bytes:
+async def get(url: str, access: Access, disk: Disk) -> bytes:
     """The body of a page."""
     body = bytearray()
     try:
-        async with asyncio.timeout(access.seconds), aclosing(_chunks(url, access)) as chunks:
+        async with asyncio.timeout(access.seconds), aclosing(_chunks(url, access, disk)) as chunks:
             async for chunk in chunks:
                 body += chunk
                 if len(body) > access.most_bytes:
@@ -48,10 +50,10 @@ async def get(url: str, access: Access) -> bytes:
     return bytes(body)
 
 
-async def lines(url: str, access: Access) -> AsyncIterator[bytes]:
+async def lines(url: str, access: Access, disk: Disk) -> AsyncIterator[bytes]:
     """The lines of a page as they come; a reader that is slow slows the sender."""
     rest = b""
-    async with aclosing(_chunks(url, access)) as chunks:
+    async with aclosing(_chunks(url, access, disk)) as chunks:
         async for chunk in chunks:
             *whole, rest = (rest + chunk).split(b"\n")
             for line in whole:
@@ -79,14 +81,14 @@ class _Reader(HTTPMessageDelegate):
         return self.pieces.put(chunk)
 
 
-async def _chunks(url: str, access: Access) -> AsyncGenerator[bytes, None]:
+async def _chunks(url: str, access: Access, disk: Disk) -> AsyncGenerator[bytes, None]:
     """The body of a page with status 200, piece by piece; the connection ends with whoever reads it."""
-    headers = _headers(url, access)
+    headers, context = await _credentials(url, access, disk)
     stream: IOStream | None = None
     reading: asyncio.Future[None] | None = None
     try:
         async with asyncio.timeout(access.connect_seconds):
-            stream = await _connect(url, access)
+            stream = await _connect(url, access, context)
             connection = HTTP1Connection(stream, True, ENDLESS)
             path = url.split("/", 3)[3] if url.count("/") > 2 else ""
             await connection.write_headers(RequestStartLine("GET", f"/{path}", ""), headers)
@@ -152,17 +154,26 @@ async def _read(connection: HTTP1Connection, reader: _Reader) -> None:
         await reader.pieces.put(None)
 
 
-async def _connect(url: str, access: Access) -> IOStream:
+async def _connect(url: str, access: Access, context: ssl.SSLContext | None) -> IOStream:
     if access.socket:
         stream = IOStream(socket.socket(socket.AF_UNIX), max_buffer_size=MOST_BYTES)
         return await stream.connect(access.socket)
     parts = urlsplit(url)
-    secure = parts.scheme == "https"
-    context = _context(access) if secure else None
-    port = parts.port or (443 if secure else 80)
+    port = parts.port or (443 if context else 80)
     return await TCPClient().connect(
         parts.hostname or "", port, ssl_options=context, max_buffer_size=MOST_BYTES
     )
+
+
+async def _credentials(url: str, access: Access, disk: Disk) -> tuple[HTTPHeaders, ssl.SSLContext | None]:
+    """Who we are, and whom to believe; both may be in files."""
+
+    def read() -> tuple[HTTPHeaders, ssl.SSLContext | None]:
+        return _headers(url, access), _context(url, access)
+
+    if not access.token_file and not url.startswith("https:"):
+        return read()
+    return await disk.ask(f"{access.token_file} {access.ca_file}".strip() or "certificates", read)
 
 
 def _headers(url: str, access: Access) -> HTTPHeaders:
@@ -171,12 +182,16 @@ def _headers(url: str, access: Access) -> HTTPHeaders:
     if access.gzip:
         headers["Accept-Encoding"] = "gzip"
     if access.token_file and _is_private(url, access):
-        try:
-            with open(access.token_file, encoding="ascii") as file:
-                headers["Authorization"] = f"Bearer {file.read(LONGEST_TOKEN).strip()}"
-        except (OSError, ValueError) as error:
-            raise Unreadable(f"{access.token_file}: {error}") from None
+        headers["Authorization"] = f"Bearer {_token(access.token_file)}"
     return headers
+
+
+def _token(path: str) -> str:
+    _, content = dated(path, LONGEST_TOKEN)
+    try:
+        return content.decode("ascii").strip()
+    except ValueError as error:
+        raise Unreadable(f"{path}: {error}") from None
 
 
 def _is_private(url: str, access: Access) -> bool:
@@ -188,8 +203,14 @@ def _place(url: str) -> str:
     return url.partition("?")[0]
 
 
-def _context(access: Access) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=access.ca_file or None)
+def _context(url: str, access: Access) -> ssl.SSLContext | None:
+    """Whom to believe, where the page is over TLS."""
+    if access.socket or not url.startswith("https:"):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=access.ca_file or None)
+    except OSError as error:
+        raise Unreadable(f"{access.ca_file}: {error.strerror or error}") from None
     if not access.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

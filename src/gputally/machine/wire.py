@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,16 @@ def decode(data: bytes, message: Message) -> dict[str, Any]:
     return _decode(data, 0, len(data), message)
 
 
+def pieces(data: bytes, place: int) -> list[bytes]:
+    """The messages that one field holds, as they were sent: to tell those that were read before."""
+    found = []
+    for at, kind, _, begin, end in _fields(data, 0, len(data)):
+        if at == place:
+            _check(at, kind, BYTES)
+            found.append(data[begin:end])
+    return found
+
+
 def encode(values: Mapping[str, Any], message: Message) -> bytes:
     """The message with these fields."""
     parts = []
@@ -91,34 +101,42 @@ def as_pairs(mapping: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"key": key, "value": value} for key, value in mapping.items()]
 
 
-def _decode(data: bytes, at: int, end: int, message: Message) -> dict[str, Any]:
-    # One loop over the bytes themselves: a list of 200 pods is read every few seconds.
+def _decode(data: bytes, begin: int, end: int, message: Message) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    while at < end:
-        key, at = _varint(data, at, end)
-        place, kind = key >> 3, key & 7
-        number_or_size, begin = 0, at
-        if kind in (VARINT, BYTES):
-            number_or_size, begin = _varint(data, at, end)
-        at = begin + (number_or_size if kind == BYTES else FIXED_SIZES.get(kind, 0))
-        if at > end or kind not in KINDS:
-            raise Unreadable(
-                "not protobuf: cut short" if kind in KINDS else f"not protobuf: wire type {kind}"
-            )
+    for place, kind, value, first, last in _fields(data, begin, end):
         field = message.get(place)
         if field is None:
             continue
-        if kind != (VARINT if field.is_number else BYTES):
-            raise Unreadable(f"not protobuf: field {place} is of wire type {kind}")
-        value = number_or_size if field.is_number else _inside(data, begin, at, field)
+        _check(place, kind, VARINT if field.is_number else BYTES)
+        item = value if field.is_number else _inside(data, first, last, field)
         if field.many:
-            found.setdefault(field.name, []).append(value)
+            found.setdefault(field.name, []).append(item)
         else:
-            found[field.name] = value
+            found[field.name] = item
     for field in message.values():
         if field.name not in found:
             found[field.name] = field.empty()
     return found
+
+
+def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """Of each field its place, its wire type, its number or size, and where it begins and ends."""
+    while at < end:
+        key, at = _varint(data, at, end)
+        kind, value, begin = key & 7, 0, at
+        if kind in (VARINT, BYTES):
+            value, begin = _varint(data, at, end)
+        at = begin + (value if kind == BYTES else FIXED_SIZES.get(kind, 0))
+        if at > end or kind not in KINDS:
+            raise Unreadable(
+                "not protobuf: cut short" if kind in KINDS else f"not protobuf: wire type {kind}"
+            )
+        yield key >> 3, kind, value, begin, at
+
+
+def _check(place: int, kind: int, wanted: int) -> None:
+    if kind != wanted:
+        raise Unreadable(f"not protobuf: field {place} is of wire type {kind}")
 
 
 def _inside(data: bytes, begin: int, end: int, field: Field) -> Any:

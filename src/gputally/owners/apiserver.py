@@ -35,7 +35,7 @@ class ApiServer:
         page = await self._machine.get(f"{self._base}&resourceVersion=0", self._access)
         pods, self._version = pod_list(page)
         self._pods = {pod.uid: pod for pod in pods}
-        self.pods = Pods.of(pods)
+        self.pods = self.pods.renewed(pods)
 
     async def follow(self, hurry: asyncio.Event) -> None:
         """Watch until the server ends it or no longer knows the version we were at."""
@@ -64,4 +64,4 @@ class ApiServer:
             self._pods.pop(pod.uid, None)
         else:
             self._pods[pod.uid] = pod
-        self.pods = Pods.of(self._pods.values())
+        self.pods = self.pods.renewed(self._pods.values())

@@ -41,6 +41,14 @@ class Inventory:
             for instance in device.instances or ()
         }
 
+    @property
+    def marks(self) -> tuple[object, ...]:
+        """All that the meaning of ids follows from."""
+        instances = tuple(
+            (i.uuid, i.gpu_instance, i.compute_instance, i.profile) for _, i in self._instances.values()
+        )
+        return (*((d.uuid, d.index, d.info.minor_number) for d in self._devices.values()), instances)
+
     def gpu(self, uuid: str) -> Target | None:
         """By uuid."""
         device = self._devices.get(uuid.lower())

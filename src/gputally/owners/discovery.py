@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gputally.machine import Access, Machine
-from gputally.model import Unreadable
 from gputally.owners.apiserver import ApiServer
 from gputally.owners.cgroup import parse
-from gputally.owners.cri import Cri
+from gputally.owners.cri import Cri, named
 from gputally.owners.docker import ContainerNames
 from gputally.owners.grants import Grants
 from gputally.owners.host import Identify
-from gputally.owners.inquiry import Inquiry
+from gputally.owners.inquiry import Inquiry, always
 from gputally.owners.kubelet import KubeletPods
 from gputally.owners.logs import PodLogs
 from gputally.owners.names import NamingParty, PodNames, Source
 from gputally.owners.outside import Outside, Shown
 from gputally.owners.podresources import PodResources
 from gputally.owners.pods_api import PodsApi
+from gputally.owners.whereabouts import Kubelet
 
 log = logging.getLogger(__name__)
 
-KUBELETS = ("kubelet", "k3s", "k3s-agent", "k3s-server", "rke2", "kubelite", "k0s")
-ROOTS = (
-    "/var/lib/kubelet",
-    "/var/lib/k0s/kubelet",
-    "/var/snap/microk8s/common/var/lib/kubelet",
-    "/var/data/kubelet",
-    "/var/lib/rancher/k3s/agent/kubelet",
-)
-LOOK_EVERY = 600.0
-"""Seconds between two looks for a kubelet that was not there: each is a walk through /proc."""
 SECRETS = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
@@ -48,6 +37,7 @@ class Places:
     kubelet_url: str = ""
     kubelet_insecure: bool = False
     cri_socket: str = ""
+    """Empty not to ask the runtime, auto to find it."""
     docker_socket: str = ""
     podman_socket: str = ""
     logs: str = "/var/log"
@@ -72,84 +62,52 @@ def discover(
     if places.kubernetes == "off":
         return Outside(identify, inquiries, engines=engines)
     node = places.node or machine.variable("NODE_NAME")
-    kubelet = Kubelet(machine, places.kubelet_root)
-    evident = (
-        places.kubernetes == "on" or kubelet.is_there or bool(machine.variable("KUBERNETES_SERVICE_HOST"))
-    )
-    socket = places.podresources_socket
-    resources = PodResources(machine, lambda: socket or f"{kubelet.root()}/pod-resources/kubelet.sock")
-    told = evident or bool(socket)
+    kubelet = Kubelet(machine, places.kubelet_root, find_runtime=places.cri_socket == "auto")
+    inside = places.kubernetes == "on" or bool(machine.variable("KUBERNETES_SERVICE_HOST"))
+
+    def evident() -> bool:
+        return inside or kubelet.is_there
+
+    async def podresources() -> str:
+        return places.podresources_socket or f"{await kubelet.root()}/pod-resources/kubelet.sock"
+
+    resources = PodResources(machine, podresources)
     sources = [
         Source(namer, Inquiry(machine.clock, namer, expected=expected))
-        for namer, expected in _namers(machine, places, kubelet.root, node, evident)
+        for namer, expected in _namers(machine, places, kubelet, node, evident)
     ]
     pods = PodNames(machine.clock, sources)
     inquiries += [source.inquiry for source in sources]
-    inquiries.append(Inquiry(machine.clock, resources, expected=told))
+    told = always if places.podresources_socket else evident
+    granting = Inquiry(machine.clock, resources, expected=told)
+    inquiries.append(granting)
     shown = Shown(places.labels, places.annotations, node)
-    return Outside(identify, inquiries, pods, Grants(resources, pods), engines, shown)
-
-
-class Kubelet:
-    """Where the kubelet of this node keeps its things."""
-
-    def __init__(self, machine: Machine, root: str = "") -> None:
-        self._machine = machine
-        self._given = root
-        self._found = ""
-        self._looked_at: float | None = None
-        self.root()
-
-    @property
-    def is_there(self) -> bool:
-        """A kubelet runs here, or was said to."""
-        return bool(self._given or self._found)
-
-    def root(self) -> str:
-        """Its folder; looked for again now and then while there is none."""
-        if self._given or self._found:
-            return self._given or self._found
-        now = self._machine.clock.monotonic()
-        if self._looked_at is None or now - self._looked_at >= LOOK_EVERY:
-            self._looked_at = now
-            self._found = self._look()
-        return self._found or ROOTS[0]
-
-    def _look(self) -> str:
-        flags = None
-        with suppress(Unreadable):
-            flags = self._machine.flags(KUBELETS, ("root-dir",))
-        if flags and flags.get("root-dir"):
-            return flags["root-dir"].rstrip("/")
-        for root in ROOTS:
-            try:
-                self._machine.folder(f"{root}/pod-resources")
-            except Unreadable:
-                continue
-            return root
-        return "" if flags is None else ROOTS[0]
+    return Outside(identify, inquiries, pods, Grants(resources, pods), engines, shown, granting)
 
 
 def _namers(
-    machine: Machine, places: Places, root: Callable[[], str], node: str, evident: bool
-) -> list[tuple[NamingParty, bool]]:
+    machine: Machine, places: Places, kubelet: Kubelet, node: str, evident: Callable[[], bool]
+) -> list[tuple[NamingParty, Callable[[], bool]]]:
     """Those who know pods, the best first, and whether it is a fault if they are not there."""
-    found: list[tuple[NamingParty, bool]] = [
-        (PodsApi(machine, lambda: f"{root()}/pods-api/pods-api.sock"), False)
-    ]
+
+    async def pods_api() -> str:
+        return f"{await kubelet.root()}/pods-api/pods-api.sock"
+
+    found: list[tuple[NamingParty, Callable[[], bool]]] = [(PodsApi(machine, pods_api), lambda: False)]
     access = Access(token_file=places.token_file, ca_file=places.ca_file)
     url = api(machine, places.api)
     if url and node:
-        found.append((ApiServer(machine, url, node, access), True))
+        found.append((ApiServer(machine, url, node, access), always))
     elif url:
         log.warning("the API server is not asked: set --kubernetes.node (or NODE_NAME) to this node's name")
     if places.kubelet_url:
-        verify = not places.kubelet_insecure
-        kubelet = Access(token_file=places.token_file, ca_file=places.ca_file, verify=verify)
-        found.append((KubeletPods(machine, places.kubelet_url, kubelet), True))
+        trusting = replace(access, verify=not places.kubelet_insecure)
+        found.append((KubeletPods(machine, places.kubelet_url, trusting), always))
     found.append((PodLogs(machine, places.logs), evident))
-    if places.cri_socket:
-        found.append((Cri(machine, places.cri_socket), True))
+    if places.cri_socket == "auto":
+        found.append((Cri(machine, kubelet.runtime), always))
+    elif places.cri_socket:
+        found.append((Cri(machine, named(places.cri_socket)), always))
     return found
 
 

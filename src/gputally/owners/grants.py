@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from gputally.model import Claimed, Device, Grant, Owner
@@ -12,6 +12,8 @@ from gputally.owners.names import PodNames
 from gputally.owners.podresources import Allocation, PodResources
 
 NOWHERE = Target("")
+Users = Callable[[], Collection[tuple[Owner, str]]]
+"""Those whose processes are on a GPU, with its uuid; asked only where two claim one device."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +35,24 @@ class Grants:
         self._names = names
         self._counted: set[tuple[str, str]] = set()
         self._losses: Counter[str] = Counter()
+        self._grounds: tuple[object, ...] | None = None
+        """What the newest grants follow from; None where also from who is on the GPUs."""
+        self._grants: tuple[Grant, ...] | None = None
 
-    def read(
-        self, devices: Sequence[Device], users: Collection[tuple[Owner, str]]
-    ) -> tuple[Grant, ...] | None:
-        """What is granted now; `users` are those whose processes are on a GPU, with its uuid."""
+    def read(self, devices: Sequence[Device], users: Users) -> tuple[Grant, ...] | None:
+        """What is granted now: the same object until that changes."""
         allocations = self._resources.allocations
         if allocations is None:
             return None
         inventory = Inventory(devices)
-        claims = [claim for allocation in allocations for claim in self._claims(allocation, inventory)]
-        kept = [claim for claim in claims if not self._is_outdone(claim, claims, users)]
-        return tuple(dict.fromkeys(Grant(c.owner, c.target.uuid, c.target.mig, c.claimed) for c in kept))
+        grounds = (allocations, inventory.marks, self._names.state)
+        if grounds != self._grounds:
+            claims = [claim for allocation in allocations for claim in self._claims(allocation, inventory)]
+            contested = _contested(claims)
+            kept = [c for c in claims if not self._is_outdone(c, contested.get(c.id, ()), users)]
+            grants = dict.fromkeys(Grant(c.owner, c.target.uuid, c.target.mig, c.claimed) for c in kept)
+            self._grants, self._grounds = tuple(grants), None if contested else grounds
+        return self._grants
 
     def losses(self) -> Counter[str]:
         """What could not be understood since the question before."""
@@ -64,22 +72,28 @@ class Grants:
                 self._count("device_id_form" if form is None else "device_id_unknown", text)
             yield _Claim(owner, target or NOWHERE, text, form is not None and form.exclusive, claimed)
 
-    def _is_outdone(
-        self, claim: _Claim, claims: Sequence[_Claim], users: Collection[tuple[Owner, str]]
-    ) -> bool:
+    def _is_outdone(self, claim: _Claim, claims: Sequence[_Claim], users: Users) -> bool:
         """Kubelets before 1.34 list pods that ended: of two with one device, the one on it is right."""
-        if not claim.exclusive:
-            return False
-        rivals = [c for c in claims if c.id == claim.id and c.owner != claim.owner]
+        rivals = [c for c in claims if c.owner != claim.owner]
         if not rivals:
             return False
         self._count("grant_conflict", claim.id)
-        return _standing(claim, users, self._names) < max(_standing(c, users, self._names) for c in rivals)
+        there = users()
+        return _standing(claim, there, self._names) < max(_standing(c, there, self._names) for c in rivals)
 
     def _count(self, reason: str, text: str) -> None:
         if (reason, text) not in self._counted and len(self._counted) < 10_000:
             self._counted.add((reason, text))
             self._losses[reason] += 1
+
+
+def _contested(claims: Sequence[_Claim]) -> dict[str, list[_Claim]]:
+    """Claims of ids that only one may have and several claim."""
+    by_id: dict[str, list[_Claim]] = {}
+    for claim in claims:
+        if claim.exclusive:
+            by_id.setdefault(claim.id, []).append(claim)
+    return {text: of_it for text, of_it in by_id.items() if len({claim.owner for claim in of_it}) > 1}
 
 
 def _standing(claim: _Claim, users: Collection[tuple[Owner, str]], names: PodNames) -> tuple[bool, bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
@@ -38,16 +39,22 @@ async def pause(seconds: float, hurry: asyncio.Event, least: float = 1.0) -> Non
     hurry.clear()
 
 
+def always() -> bool:
+    """It is a fault if the party is not there."""
+    return True
+
+
 class Inquiry:
     """The task of one party."""
 
-    def __init__(self, clock: Clock, party: Party, *, expected: bool = True) -> None:
+    def __init__(self, clock: Clock, party: Party, *, expected: Callable[[], bool] = always) -> None:
         self._clock = clock
         self._party = party
         self._expected = expected
         self._hurry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._health: Health | None = None
+        self._warned = False
 
     @property
     def name(self) -> str:
@@ -58,7 +65,7 @@ class Inquiry:
     def health(self) -> Health | None:
         """How it goes; None for somebody who need not be there and never was."""
         health = self._health
-        return None if health is None or (not self._expected and health.succeeded_at is None) else health
+        return None if health is None or (health.succeeded_at is None and not self._expected()) else health
 
     @property
     def is_up(self) -> bool:
@@ -120,9 +127,14 @@ class Inquiry:
     def _note(self, health: Health, began: float) -> None:
         now, before = self._clock.monotonic(), self._health
         succeeded_at = now if health.up else before.succeeded_at if before else None
-        self._health = replace(health, duration_seconds=now - began, succeeded_at=succeeded_at)
-        if health.up and (before is None or not before.up):
-            log.log(logging.DEBUG if before is None else logging.INFO, "%s answers", self.name)
-        elif not health.up and (before is None or before.up):
-            level = logging.WARNING if self.health is not None else logging.DEBUG
-            log.log(level, "%s is down: %s", self.name, health.reason)
+        place = getattr(self._party, "place", "")
+        self._health = replace(health, duration_seconds=now - began, succeeded_at=succeeded_at, place=place)
+        changed = before is None or before.up != health.up
+        if health.up and changed:
+            log.log(logging.INFO if self._warned else logging.DEBUG, "%s answers", self.name)
+            self._warned = False
+        elif not health.up and self.health is not None and not self._warned:
+            log.warning("%s is down: %s", self.name, health.reason)
+            self._warned = True
+        elif changed:
+            log.debug("%s is down: %s", self.name, health.reason)

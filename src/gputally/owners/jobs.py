@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gputally.machine import Machine
-from gputally.model import Device, Owner, Process
+from gputally.model import PENDING, Device, Owner, Process, Unreadable
+from gputally.owners.shelf import Late, Shelf
 
 UNCLAIMED = ("host", "user", "systemd")
 """Kinds that say where a process runs, not for whom."""
@@ -21,7 +22,7 @@ class JobFiles:
     name = "hpc-jobs"
 
     def __init__(self, machine: Machine, folder: str) -> None:
-        self._machine = machine
+        self._shelf = Shelf(machine, self.name)
         self._folder = folder.rstrip("/")
         self._devices: Sequence[Device] = ()
 
@@ -33,7 +34,12 @@ class JobFiles:
         """The job that has the process's GPUs, where nobody better is known."""
         if owner.kind not in UNCLAIMED:
             return owner
-        jobs = {job for name in self._names(process.key.pid) for job in self._jobs(name)}
+        try:
+            jobs = {job for name in self._names(process.key.pid) for job in self._jobs(name)}
+        except Late:
+            return PENDING
+        except Unreadable:
+            return owner
         return Owner("job", workload=jobs.pop()) if len(jobs) == 1 else owner
 
     def _names(self, pid: int) -> Iterator[str]:
@@ -48,5 +54,5 @@ class JobFiles:
                     yield device.uuid
 
     def _jobs(self, name: str) -> list[str]:
-        text = (self._machine.file(f"{self._folder}/{name}") or b"").decode("utf-8", "replace")
+        text = (self._shelf.file(f"{self._folder}/{name}") or b"").decode("utf-8", "replace")
         return [line.strip()[:LONGEST] for line in text.splitlines()[:1000] if line.strip()]

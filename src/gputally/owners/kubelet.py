@@ -31,7 +31,7 @@ class KubeletPods:
         pods, _ = pod_list(await self._machine.get(self._url, self._access))
         if not pods and self.pods.by_uid:
             raise Unreadable(f"{self._url}: no pods, as just after a restart")
-        self.pods = Pods.of(pods)
+        self.pods = self.pods.renewed(pods)
 
     async def follow(self, hurry: asyncio.Event) -> None:
         """Wait for the next time."""

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 
+from gputally.lanes import Lane
 from gputally.machine import Machine
 from gputally.model import Unreadable
 from gputally.owners.inquiry import pause
@@ -13,6 +14,9 @@ from gputally.owners.pods import Pod, Pods
 
 EVERY = 10.0
 LEAST = 0.5
+DEADLINE = 5.0
+Names = Mapping[str, str]
+"""Of a folder, each with where it points to."""
 _FOLDER = re.compile(r"([^_/]+)_([^_/]+)_([0-9a-fA-F-]{32,36})")
 _LINK = re.compile(r"[^_]+_[^_]+_.+-([0-9a-f]{64})\.log")
 _TARGET = re.compile(r".*/([^_/]+)_([^_/]+)_([0-9a-fA-F-]{32,36})/([^/]+)/[^/]+\.log")
@@ -24,26 +28,35 @@ class PodLogs:
     name = "pod_logs"
     tells_workload = False
 
-    def __init__(self, machine: Machine, folder: str) -> None:
+    def __init__(self, machine: Machine, folder: str, deadline: float = DEADLINE) -> None:
         self._machine = machine
         self._folder = folder.rstrip("/")
+        self._deadline = deadline
+        self._lane = Lane(self.name)
+        self._listed: tuple[Names, Names] = ({}, {})
         self.pods = Pods()
 
     async def ask(self) -> None:
-        """List the folders; links to containers may be missing, pods may not."""
+        """List the folders, in a lane: the disk they are on may hang."""
+        listed = await self._lane.ask(self._list, self._deadline)
+        if listed != self._listed:
+            self._listed = listed
+            self.pods = self.pods.renewed(read(*listed))
+
+    def _list(self) -> tuple[Names, Names]:
+        """Pods, and links to containers; those may be missing, pods may not."""
         folders = self._machine.folder(f"{self._folder}/pods")
         try:
-            links = self._machine.folder(f"{self._folder}/containers")
+            return folders, self._machine.folder(f"{self._folder}/containers")
         except Unreadable:
-            links = {}
-        self.pods = Pods.of(read(folders, links))
+            return folders, {}
 
     async def follow(self, hurry: asyncio.Event) -> None:
         """Wait for the next time."""
         await pause(EVERY, hurry, LEAST)
 
 
-def read(folders: Mapping[str, str], links: Mapping[str, str]) -> list[Pod]:
+def read(folders: Names, links: Names) -> list[Pod]:
     """Pods by the names of their folders, with the containers that links point from."""
     containers: dict[str, dict[str, str]] = {}
     for name, target in links.items():

@@ -64,6 +64,12 @@ class PodNames:
         self._fixed: dict[tuple[str, str], Owner] = {}
         self._by_name: dict[tuple[str, str, str], Owner] = {}
         self._asked_at: dict[tuple[str, str], float] = {}
+        self._births = 0
+
+    @property
+    def state(self) -> tuple[object, ...]:
+        """What all answers but those of `name` follow from; equal as long as they stay the same."""
+        return (self._births, *(source.namer.pods for source in self._sources))
 
     def name(self, identity: Identity) -> Owner:
         """Who this container is; PENDING while that may still be learnt."""
@@ -79,6 +85,7 @@ class PodNames:
             _remember(self._fixed, key, owner)
             _remember(self._by_name, (owner.namespace, owner.pod, owner.container), owner)
             self._asked_at.pop(key, None)
+            self._births += 1
         return owner
 
     def find(self, identity: Identity) -> Found | None:

@@ -54,6 +54,7 @@ class Outside:
         grants: Grants | None = None,
         engines: Sequence[ContainerNames] = (),
         shown: Shown = NOTHING_MORE,
+        granting: Inquiry | None = None,
     ) -> None:
         self._identify = identify
         self._inquiries = inquiries
@@ -61,8 +62,14 @@ class Outside:
         self._grants = grants
         self._engines = engines
         self._shown = shown
+        self._granting = granting
         self.grants: tuple[Grant, ...] | None = None
         self.details: Mapping[Owner, Detail] = {}
+        self._told: tuple[object, ...] = ()
+        self._grounds: tuple[object, ...] = ()
+        """What the newest details follow from."""
+        self._known: dict[str, Detail] = {}
+        """Of each cgroup, as long as the parties tell the same."""
 
     def start(self) -> None:
         """Let every party be asked from now on."""
@@ -89,7 +96,7 @@ class Outside:
     def refine(self, process: Process, owner: Owner) -> Owner:
         """The owner under the names that the parties give it."""
         identity = self._identify(process.cgroup)
-        if identity.conflict:
+        if identity.conflict or owner is PENDING:
             return owner
         if identity.kind == "pod":
             return owner if self._pods is None else self._pods.name(identity)
@@ -99,24 +106,37 @@ class Outside:
     def look(
         self, devices: Sequence[Device], processes: Mapping[int, Process], owners: Mapping[ProcessKey, Owner]
     ) -> None:
-        """Put together anew who was granted what, and what more is known of everybody."""
-        held = [(device.uuid, holder.pid) for device in devices for holder in device.holders or ()]
-        users = {(owners[processes[pid].key], uuid) for uuid, pid in held if pid in processes}
+        """Who was granted what, and what more is known of everybody: put together anew where that changed."""
+
+        def users() -> set[tuple[Owner, str]]:
+            held = [(device.uuid, holder.pid) for device in devices for holder in device.holders or ()]
+            return {(owners[processes[pid].key], uuid) for uuid, pid in held if pid in processes}
+
         self.grants = None if self._grants is None else self._grants.read(devices, users)
-        self.details = self._details(processes.values(), owners)
+        told = () if self._pods is None else self._pods.state
+        if told != self._told:
+            self._told, self._known = told, {}
+            if self._granting is not None:  # with pods that come and go, what they were given does
+                self._granting.hurry()
+        grounds = (processes, owners, self.grants, told)
+        if grounds != self._grounds:
+            self._grounds = grounds
+            self.details = self._details(processes.values(), owners)
 
     def _details(
         self, processes: Collection[Process], owners: Mapping[ProcessKey, Owner]
     ) -> dict[Owner, Detail]:
         """More about owners of processes, by the youngest of each, and about those with grants."""
+        before, self._known = self._known, {}
         found: dict[Owner, Detail] = {}
         for process in sorted(processes, key=lambda process: process.key.start):
             identity, owner = self._identify(process.cgroup), owners[process.key]
             if identity.container_id is not None and owner not in (PENDING, UNNAMED, UNKNOWN):
-                found[owner] = self._detail(identity)
+                detail = before.get(process.cgroup) or self._detail(identity)
+                found[owner] = self._known[process.cgroup] = detail
         for grant in self.grants or ():
-            if grant.owner not in found and (detail := self._detail_of(grant.owner)) is not None:
-                found[grant.owner] = detail
+            if grant.owner not in found and (detail_of := self._detail_of(grant.owner)) is not None:
+                found[grant.owner] = detail_of
         return found
 
     def losses(self) -> Losses:

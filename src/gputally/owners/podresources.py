@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gputally.machine import Machine
-from gputally.machine.messages import LIST, LIST_V1, LIST_V1ALPHA1
-from gputally.machine.wire import decode
+from gputally.machine.messages import LIST_V1, LIST_V1ALPHA1, POD_RESOURCES
+from gputally.machine.wire import decode, pieces
 from gputally.model import Claimed, Unreadable
 from gputally.owners.inquiry import pause
 
-EVERY = 5.0
+EVERY = 15.0
+LEAST = 5.0
+"""Seconds between two lists: devices are given and taken with pods, and pods that come or go make us hurry.
+The kubelet's limit is shared by all who ask."""
 EMPTY_FOR = 15.0
 """Seconds for which a list of nothing must be repeated to be believed: a kubelet that just started
 answers with none."""
@@ -39,59 +42,74 @@ class PodResources:
 
     name = "pod_resources"
 
-    def __init__(self, machine: Machine, socket: Callable[[], str]) -> None:
+    def __init__(self, machine: Machine, socket: Callable[[], Awaitable[str]]) -> None:
         self._machine = machine
         self._socket = socket
         self._method = LIST_V1
+        self._read: Mapping[bytes, tuple[Allocation, ...]] = {}
+        """What each pod of the list before was read as: most come again, in another order."""
         self._allocations: tuple[Allocation, ...] = ()
         self._listed_at: float | None = None
         self._told_at: float | None = None
         """When somebody was listed last."""
-        self.version = 0
-        """Counts the lists."""
 
     @property
     def allocations(self) -> tuple[Allocation, ...] | None:
-        """Who has what; None where nobody has told for a while."""
+        """Who has what, the same object until that changes; None where nobody has told for a while."""
         now = self._machine.clock.monotonic()
         is_known = self._listed_at is not None and now - self._listed_at <= STALE_AFTER
         return self._allocations if is_known else None
 
     async def ask(self) -> None:
         """List; a refusal keeps the list before."""
-        answer = await self._list()
+        pods = pieces(await self._list(), 1)
+        read = {pod: self._read[pod] if pod in self._read else _allocations(pod) for pod in pods}
         now = self._machine.clock.monotonic()
-        pods = answer["pod_resources"]
         self._listed_at = now
         if not pods and self._told_at is not None and now - self._told_at < EMPTY_FOR:
             return
         if pods:
             self._told_at = now
-        self._allocations = tuple(_allocations(pods))
-        self.version += 1
+        if read.keys() != self._read.keys():
+            self._take(read)
 
     async def follow(self, hurry: asyncio.Event) -> None:
-        """Wait, however much of a hurry anybody is in: the kubelet's limit is shared by all who ask."""
-        await pause(EVERY, hurry, EVERY)
+        """Wait for the next time."""
+        await pause(EVERY, hurry, LEAST)
 
-    async def _list(self) -> Mapping[str, Any]:
+    def _take(self, read: Mapping[bytes, tuple[Allocation, ...]]) -> None:
+        self._read = read
+        found = tuple(allocation for allocations in read.values() for allocation in allocations)
+        if _unordered(found) != _unordered(self._allocations):
+            self._allocations = found
+
+    async def _list(self) -> bytes:
         try:
-            return decode(await self._machine.rpc(self._socket(), self._method, b""), LIST)
+            return await self._machine.rpc(await self._socket(), self._method, b"")
         except Unreadable as error:
             if error.code != UNIMPLEMENTED or self._method == LIST_V1ALPHA1:
                 self._method = LIST_V1
                 raise
         self._method = LIST_V1ALPHA1
-        return decode(await self._machine.rpc(self._socket(), self._method, b""), LIST)
+        return await self._machine.rpc(await self._socket(), self._method, b"")
 
 
-def _allocations(pods: Iterable[Mapping[str, Any]]) -> Iterable[Allocation]:
-    for pod in pods:
-        for container in pod["containers"]:
-            ids = [number for devices in container["devices"] for number in _gpus(devices)]
-            claims = [claimed for claim in container["dynamic_resources"] for claimed in _claimed(claim)]
-            if ids or claims:
-                yield Allocation(pod["namespace"], pod["name"], container["name"], tuple(ids), tuple(claims))
+def _unordered(allocations: Iterable[Allocation]) -> set[tuple[object, ...]]:
+    """The same for the same devices: they too come in another order each time."""
+    return {(a.namespace, a.pod, a.container, frozenset(a.ids), frozenset(a.claimed)) for a in allocations}
+
+
+def _allocations(message: bytes) -> tuple[Allocation, ...]:
+    pod = decode(message, POD_RESOURCES)
+    return tuple(_given(pod))
+
+
+def _given(pod: Mapping[str, Any]) -> Iterator[Allocation]:
+    for container in pod["containers"]:
+        ids = [number for devices in container["devices"] for number in _gpus(devices)]
+        claims = [claimed for claim in container["dynamic_resources"] for claimed in _claimed(claim)]
+        if ids or claims:
+            yield Allocation(pod["namespace"], pod["name"], container["name"], tuple(ids), tuple(claims))
 
 
 def _claimed(claim: Mapping[str, Any]) -> list[Claimed]:

@@ -41,9 +41,9 @@ class Pod:
         return self.annotations.get(HASH, "") if MIRROR in self.annotations else ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pods:
-    """All that one party knows, and three ways to find it."""
+    """All that one party knows, and three ways to find it; another one whenever that changes."""
 
     by_uid: Mapping[str, Pod] = field(default_factory=dict)
     by_container: Mapping[str, Pod] = field(default_factory=dict)
@@ -59,6 +59,11 @@ class Pods:
             {container: pod for pod in found for container in pod.containers},
             {(pod.namespace, pod.name): pod for pod in living},
         )
+
+    def renewed(self, pods: Iterable[Pod]) -> Pods:
+        """An index of these; the same one where these are what it has."""
+        found = list(pods)
+        return self if {pod.uid: pod for pod in found} == self.by_uid else Pods.of(found)
 
 
 def from_object(item: Mapping[str, Any]) -> Pod:

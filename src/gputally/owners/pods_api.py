@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from gputally.machine import Machine
@@ -21,7 +21,7 @@ class PodsApi:
     name = "pods_api"
     tells_workload = True
 
-    def __init__(self, machine: Machine, socket: Callable[[], str]) -> None:
+    def __init__(self, machine: Machine, socket: Callable[[], Awaitable[str]]) -> None:
         self._machine = machine
         self._socket = socket
         self._pods: dict[str, Pod] = {}
@@ -29,15 +29,15 @@ class PodsApi:
 
     async def ask(self) -> None:
         """List."""
-        answer = decode(await self._machine.rpc(self._socket(), LIST_PODS, b""), PODS)
+        answer = decode(await self._machine.rpc(await self._socket(), LIST_PODS, b""), PODS)
         self._pods = {pod.uid: pod for pod in map(from_object, answer["pods"])}
-        self.pods = Pods.of(self._pods.values())
+        self.pods = self.pods.renewed(self._pods.values())
 
     async def follow(self, hurry: asyncio.Event) -> None:
         """Watch; the kubelet drops a watcher that is slow, who then lists again."""
         try:
             async with asyncio.timeout(RESYNC):
-                async for message in self._machine.stream(self._socket(), WATCH_PODS, b""):
+                async for message in self._machine.stream(await self._socket(), WATCH_PODS, b""):
                     self._take(decode(message, POD_EVENT))
         except TimeoutError:
             return
@@ -50,4 +50,4 @@ class PodsApi:
             self._pods.pop(pod.uid, None)
         else:
             self._pods[pod.uid] = pod
-        self.pods = Pods.of(self._pods.values())
+        self.pods = self.pods.renewed(self._pods.values())

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from gputally.machine import Machine
 from gputally.machine.file_masks import CONMON, conmon_words
-from gputally.model import Owner, Process
+from gputally.model import PENDING, Owner, Process, Unreadable
 from gputally.owners.host import Identify, qualified
 from gputally.owners.identity import Identity
+from gputally.owners.shelf import Late, Shelf
 
 MOST_ANCESTORS = 32
 LONGEST = 128
@@ -21,7 +22,7 @@ class DockerFiles:
     name = "docker-files"
 
     def __init__(self, machine: Machine, identify: Identify, root: str = "/var/lib/docker") -> None:
-        self._machine = machine
+        self._shelf = Shelf(machine, self.name)
         self._identify = identify
         self._root = root
 
@@ -32,10 +33,15 @@ class DockerFiles:
         identity = self._identify(process.cgroup)
         if identity.container_id is None or identity.rootless:
             return owner
-        return _named(owner, identity, self._name(identity.container_id))
+        try:
+            return _named(owner, identity, self._name(identity.container_id))
+        except Late:
+            return PENDING
+        except Unreadable:
+            return owner
 
     def _name(self, container_id: str) -> str:
-        content = self._machine.file(f"{self._root}/containers/{container_id}/config.v2.json")
+        content = self._shelf.file(f"{self._root}/containers/{container_id}/config.v2.json")
         try:
             about = json.loads(content or b"{}")
         except (ValueError, RecursionError):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Owner, Process, Snapshot
+from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Health, Owner, Process, Snapshot
 from gputally.owners.host_pid import FIX
 from gputally.owners.identity import Identity, as_expect
 
@@ -101,6 +101,16 @@ def _resolvers(trace: Trace) -> Iterator[str]:
     for name, owner in trace.steps:
         yield f"   {name}: {'adds nothing' if owner == before else _named(owner)}"
         before = owner
+    if trace.steps:
+        yield from (f"      asked {line}" for line in map(_party, trace.snapshot.health) if line)
+
+
+def _party(health: Health) -> str:
+    """Somebody outside who was asked for names, where that is, and how it went."""
+    if health.about != "owners":
+        return ""
+    place = f" at {_shown(health.place)}" if health.place else ""
+    return f"{health.source}{place}: {'answers' if health.up else f'down: {_shown(health.reason)}'}"
 
 
 def _labels(trace: Trace) -> Iterator[str]:
