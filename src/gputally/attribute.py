@@ -158,9 +158,12 @@ class _Tick:
         fit = not (used.relaid or used.discarded_uj or used.resets or weighed.unknown or used.integrated)
         if not self._rules.learned_intensity or not weighed.busy_us or not fit:
             return before
-        busy: dict[Consumer, float] = {}
-        for consumer, busy_us in zip(self._consumers(weighed), weighed.busy_us.values(), strict=True):
-            busy[consumer] = busy.get(consumer, 0.0) + busy_us / 1e6
+        consumers, times = self._consumers(weighed), [busy_us / 1e6 for busy_us in weighed.busy_us.values()]
+        busy = dict(zip(consumers, times, strict=True))
+        if len(busy) < len(times):  # somebody has several processes
+            busy = dict.fromkeys(busy, 0.0)
+            for consumer, time in zip(consumers, times, strict=True):
+                busy[consumer] += time
         return intensity.learn(before, busy, dynamic_uj / 1e6, used.seconds)
 
     def _consumers(self, weighed: Weighed) -> list[Consumer]:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gputally.accounts import Account, Amounts, Books, GpuAccount, Held, Place, of_namespace
 from gputally.attribute import GpuShare, Memory, ProcessShare, Rules, attribute
 from gputally.claims import ClaimBook
 from gputally.coverage import coverage
 from gputally.limits import limits
-from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Holder, Owner, Snapshot, State
+from gputally.model import (
+    PENDING,
+    UNKNOWN,
+    UNNAMED,
+    Device,
+    Holder,
+    Owner,
+    ProcessKey,
+    Snapshot,
+    State,
+)
 from gputally.process_book import ProcessBook, ProcessRules
 from gputally.stays import StayBook
 from gputally.tally import Gpu, Tally
-from gputally.workloads import workloads
+from gputally.workloads import Roster, workloads
 
 MOST_WORKLOADS = 10_000
 NAME_WITHIN = 30.0
@@ -46,7 +56,8 @@ class Ledger:
         self.memory: Memory = memory or {}
         self._gpus, self._work = self.books.gpus, self.books.work
         self._pending, self._namespaces = self.books.pending, self.books.namespaces
-        self._met: dict[str, tuple[Holder, ...] | None] = {}
+        self._met: dict[str, tuple[tuple[Holder, ...] | None, Mapping[ProcessKey, Owner]]] = {}
+        self._roster = Roster()
         self._book = ProcessBook(processes) if processes is not None else None
         self._stays = StayBook(retention, NAME_WITHIN, scraped) if stays else None
         self._claims = ClaimBook(self.books, retention) if claims else None
@@ -92,7 +103,13 @@ class Ledger:
             snapshot=snapshot,
             machine=self._machine,
             gpus=gpus,
-            workloads=workloads(self.books, snapshot, fresh, self._rules.idle_policy != "none"),
+            workloads=workloads(
+                self.books,
+                snapshot,
+                fresh,
+                self._roster.read(snapshot, fresh),
+                self._rules.idle_policy != "none",
+            ),
             namespaces=self._namespaces.rows(indexes),
             processes=self._book.rows(snapshot, fresh) if self._book is not None else (),
             limits=limits(snapshot, fresh),
@@ -111,9 +128,10 @@ class Ledger:
     def _meet(self, snapshot: Snapshot) -> None:
         """Open an account for everyone who holds or uses a GPU."""
         for device in snapshot.devices:
-            if device.holders is self._met.get(device.uuid):
-                continue  # the list was not read anew; who is active is met when posted
-            self._met[device.uuid] = device.holders
+            holders, owners = self._met.get(device.uuid, (None, None))
+            if owners is snapshot.owners and holders == device.holders:
+                continue  # nobody came or got a name; who is active is met when posted
+            self._met[device.uuid] = (device.holders, snapshot.owners)
             for pid, mig in _places(device):
                 owner = _owner(snapshot, pid)
                 if owner is not PENDING and owner is not UNNAMED:
@@ -162,7 +180,12 @@ class Ledger:
             account.seen_at = now
             account.window_us += busy_us or 0
             account.window_uj += energy_uj + idle_uj
-            account.totals.count(energy_uj, estimated_uj, idle_uj, busy_us)
+            totals = account.totals
+            totals.energy_uj += energy_uj
+            totals.estimated_uj += estimated_uj
+            totals.idle_uj += idle_uj
+            if busy_us is not None:
+                totals.busy_us = (totals.busy_us or 0) + busy_us
             place = (owner.kind, owner.namespace, uuid)
             total = sums.get(place)
             if total is None:

@@ -67,18 +67,24 @@ def weigh(device: Device, now: Snapshot, seating: Seating) -> Weighed:
 
 def _activity(device: Device, now: Snapshot, seating: Seating) -> tuple[dict[Seat, int], int, list[Seat]]:
     """Busy microseconds of each process, of those that could not be read together, and who is not listed."""
-    busy: dict[Seat, int] = {}
+    if not device.activities:
+        return {}, 0, []
+    whole = seating.whole
+    pids, _, ratios, *_ = zip(*device.activities, strict=True)
+    scale = (device.activity_seconds or 0.0) * 1e6
+    times = [round(ratio * scale) for ratio in ratios]
+    busy = dict(zip([whole[pid] for pid in pids if pid in whole], times, strict=False))
+    if len(busy) == len(times) and 0 not in times:  # everybody is known, and told of once
+        return busy, 0, []
+    busy.clear()
     others: list[Seat] = []
     unknown = 0
-    scale = (device.activity_seconds or 0.0) * 1e6
-    whole = seating.whole
-    for activity in device.activities or ():
-        busy_us = round(activity[2] * scale)
+    for pid, busy_us in zip(pids, times, strict=True):
         if not busy_us:
             continue
-        seat = whole.get(activity[0])
+        seat = whole.get(pid)
         if seat is None:
-            process = now.processes.get(activity[0])
+            process = now.processes.get(pid)
             if process is None:
                 unknown += busy_us
                 continue

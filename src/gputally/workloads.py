@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gputally.accounts import Books, Place
 from gputally.model import UNKNOWN, Device, Snapshot
@@ -22,11 +22,34 @@ class Presence(NamedTuple):
 ABSENT = Presence()
 
 
+class Roster:
+    """Who holds a context where; worked out anew only when somebody came, went or changed his memory."""
+
+    def __init__(self) -> None:
+        self._held: Mapping[str, Any] | None = None
+        self._processes: Any = None
+        self._owners: Any = None
+        self._there: dict[Place, Presence] = {}
+
+    def read(self, snapshot: Snapshot, fresh: Mapping[str, Device]) -> Mapping[Place, Presence]:
+        """Presence of each workload on a GPU that answers."""
+        held = {uuid: device.holders for uuid, device in fresh.items()}
+        # A snapshot has other mappings as soon as anybody in them is another one.
+        same = snapshot.processes is self._processes and snapshot.owners is self._owners
+        if not same or held != self._held:
+            self._held, self._processes, self._owners = held, snapshot.processes, snapshot.owners
+            self._there = presence(snapshot, fresh)
+        return self._there
+
+
 def workloads(
-    books: Books, snapshot: Snapshot, fresh: Mapping[str, Device], idle_told: bool
+    books: Books,
+    snapshot: Snapshot,
+    fresh: Mapping[str, Device],
+    there: Mapping[Place, Presence],
+    idle_told: bool,
 ) -> tuple[Workload, ...]:
     """One row per account on a GPU that is there; of one that hangs, totals only."""
-    there = presence(snapshot, fresh)
     indexes = {device.uuid: device.index for device in snapshot.devices}
     windows_us = {uuid: account.window_seconds * 1e6 for uuid, account in books.gpus.items()}
     rows = []
@@ -39,6 +62,8 @@ def workloads(
         if totals.busy_us is None and device is not None and device.activities is not None:
             totals.busy_us = 0  # it could have been seen busy, and was not
         processes, memory, started_at = there.get(place, ABSENT)
+        if processes:
+            account.seen_at = snapshot.monotonic
         window_us = windows_us.get(uuid, 0.0) if processes else 0.0
         rows.append(
             Workload(

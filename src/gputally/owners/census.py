@@ -101,8 +101,13 @@ class Census:
     def _look_again(self, now: float) -> None:
         """Read again those not read for a minute: a process can be moved to another cgroup."""
         for pid in [p for p, entry in self._living.items() if now - entry.read_at >= MOVED_WITHIN]:
-            entry, process = self._living[pid], self._machine.process(pid)
-            entry.read_at, self._roll = now, None
+            entry = self._living[pid]
+            entry.read_at = now
+            # It is watched, so this number is still its own.
+            cgroup = self._machine.file(f"/proc/{pid}/cgroup")
+            if cgroup is not None and cgroup.decode("utf-8", "replace") == entry.process.cgroup:
+                continue
+            process, self._roll = self._machine.process(pid), None
             if process is None:
                 continue  # it is ending: the watch will tell, and until then it is who it was
             if process.key != entry.process.key:
