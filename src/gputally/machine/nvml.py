@@ -28,6 +28,7 @@ PLACES = (
 """Where the library lies when the system loader does not find it: GKE, gpu-operator, WSL."""
 
 SONAME = "libnvidia-ml.so.1"
+SAMPLES = "nvmlDeviceGetProcessUtilization"
 LISTS = {f"nvmlDeviceGet{kind}RunningProcesses": kind for kind in ("Compute", "Graphics", "MPSCompute")}
 
 
@@ -50,7 +51,6 @@ class LocalNvml:
         }
         self._of_handle: dict[str, Callable[..., Any]] = {
             "nvmlDeviceGetMemoryInfo_v2": _memory_v2,
-            "nvmlDeviceGetProcessUtilization": self._tables.samples,
             "nvmlDeviceGetFieldValues": self._tables.field_values,
             "nvmlDeviceGetMigDeviceHandleByIndex": self._instance,
         }
@@ -85,8 +85,11 @@ class LocalNvml:
         if gpu is None:
             return self._of_system.get(call) or partial(_plainly, _bound(call))
         handle = self._handle(gpu)
+        ask: Callable[..., Any]
         if call in LISTS:
             ask = self._tables.list_of(LISTS[call], handle)
+        elif call == SAMPLES:
+            ask = self._tables.samples_of(handle)
         elif call in self._of_uuid:
             ask = partial(self._of_uuid[call], gpu, handle)
         elif call in self._of_handle:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -18,6 +17,7 @@ INSUFFICIENT_SIZE = 7
 NOT_AVAILABLE = 2**64 - 1
 NO_INSTANCE = 2**32 - 1
 MOST_PROCESSES = 16_384
+FIRST_ROOM = 64
 UNWRITTEN = 0xAA
 
 _RECORDS = {16: struct.Struct("=I4xQ"), 24: struct.Struct("=I4xQII"), 32: struct.Struct("=I4xQIIQ")}
@@ -35,7 +35,6 @@ class Tables:
     """Calls on a handle; what was learned of a driver is forgotten with it."""
 
     def __init__(self) -> None:
-        self._buffers = threading.local()
         self._widths: dict[str, int] = {}
         self._functions: dict[str, Any] = {}
         self._newest: dict[str, str] = {}
@@ -49,11 +48,14 @@ class Tables:
 
     def list_of(self, kind: str, handle: Any) -> Callable[[], Rows]:
         """The call that lists processes of a kind; the same list again as long as it says the same."""
+        name = self._newest_of(kind)
+        ask = self._function(name)
+        fill = _Filled(lambda room, buffer: ask(handle, room, buffer))
         written, rows = b"", Rows()
 
         def processes() -> Rows:
             nonlocal written, rows
-            width, raw = self._records(self._newest_of(kind), handle)
+            width, raw = self._records(name, fill)
             if raw != written:
                 # A record: pid, memory, GPU instance, compute instance; the oldest lack the last two.
                 rows = [
@@ -69,15 +71,20 @@ class Tables:
 
         return processes
 
-    def samples(self, handle: Any, last_seen: int) -> Rows:
-        """Utilization samples since a time of the driver's: pid, time, SM, memory, encoder, decoder."""
-        since = ctypes.c_ulonglong(last_seen)
-        raw, count = self._fill(
-            "nvmlDeviceGetProcessUtilization",
-            _SAMPLE.size,
-            lambda call, room, buffer: call(handle, buffer, room, since),
-        )
-        return list(_SAMPLE.iter_unpack(raw[: count * _SAMPLE.size]))
+    def samples_of(self, handle: Any) -> Callable[[int], Rows]:
+        """The call for utilization samples since a time of the driver's.
+
+        A sample: pid, time, SM, memory, encoder, decoder.
+        """
+        ask, since = self._function("nvmlDeviceGetProcessUtilization"), ctypes.c_ulonglong()
+        fill = _Filled(lambda room, buffer: ask(handle, buffer, room, since))
+
+        def samples(last_seen: int) -> Rows:
+            since.value = last_seen
+            raw, count = fill()
+            return list(_SAMPLE.iter_unpack(raw[: count * _SAMPLE.size]))
+
+        return samples
 
     def field_values(self, handle: Any, wanted: Sequence[Sequence[int]]) -> dict[str, Any]:
         """Id of each wanted (id, scope) -> its value, or the code with which it failed."""
@@ -96,15 +103,13 @@ class Tables:
             self._newest[kind] = next((n for n in versions if hasattr(pynvml.nvmlLib, n)), versions[0])
         return self._newest[kind]
 
-    def _records(self, name: str, handle: Any) -> tuple[int, bytes]:
+    def _records(self, name: str, fill: _Filled) -> tuple[int, bytes]:
         """Records of a list; how wide they are is seen in what the driver wrote, not believed of its name.
 
         Drivers around 535.54-535.98 widened the record behind an unchanged name.
         """
         width = self._widths.get(name)
-        raw, count = self._fill(
-            name, width or _WIDEST, lambda call, room, buffer: call(handle, room, buffer), mark=width is None
-        )
+        raw, count = fill(mark=width is None)
         if not count:
             return _WIDEST, b""
         if width is None:
@@ -115,37 +120,41 @@ class Tables:
             self._widths[name] = width
         return width, bytes(raw[: count * width])
 
-    def _fill(
-        self, name: str, width: int, call: Callable[[Any, Any, Any], int], *, mark: bool = False
-    ) -> tuple[memoryview, int]:
-        """Call with this thread's buffer, which is larger than needed and grows when it is not."""
-        ask = self._function(name)
-        for _ in range(4):
-            buffer = self._buffer()
-            if mark:
-                ctypes.memset(buffer, UNWRITTEN, len(buffer))
-            # Never more room than the widest record has, so that none is written past the end.
-            room = ctypes.c_uint(len(buffer) // max(width, _WIDEST))
-            code = call(ask, ctypes.byref(room), buffer)
-            if code == 0:
-                return memoryview(buffer).cast("B"), room.value
-            if code != INSUFFICIENT_SIZE or room.value > MOST_PROCESSES:
-                raise pynvml.NVMLError(code)
-            needed = max(room.value, len(buffer) // _WIDEST)
-            self._buffers.own = ctypes.create_string_buffer(2 * _WIDEST * needed)
-        raise pynvml.NVMLError(INSUFFICIENT_SIZE)
-
     def _function(self, name: str) -> Any:
         known = self._functions.get(name)
         if known is None:
             known = self._functions[name] = function(name)
         return known
 
-    def _buffer(self) -> ctypes.Array[ctypes.c_char]:
-        if not hasattr(self._buffers, "own"):
-            self._buffers.own = ctypes.create_string_buffer(_WIDEST * 256)
-        buffer: ctypes.Array[ctypes.c_char] = self._buffers.own
-        return buffer
+
+class _Filled:
+    """A call with a buffer of its own, which is larger than needed and grows when it is not."""
+
+    def __init__(self, call: Callable[[Any, Any], int]) -> None:
+        self._call = call
+        self._room = ctypes.c_uint()
+        self._at = ctypes.byref(self._room)
+        self._grow(FIRST_ROOM)
+
+    def __call__(self, *, mark: bool = False) -> tuple[memoryview, int]:
+        """What was written, and how many records."""
+        for _ in range(4):
+            if mark:
+                ctypes.memset(self._buffer, UNWRITTEN, len(self._buffer))
+            self._room.value = self._most
+            code = self._call(self._at, self._buffer)
+            if code == 0:
+                return self._view, self._room.value
+            if code != INSUFFICIENT_SIZE or self._room.value > MOST_PROCESSES:
+                raise pynvml.NVMLError(code)
+            self._grow(2 * max(self._room.value, self._most))
+        raise pynvml.NVMLError(INSUFFICIENT_SIZE)
+
+    def _grow(self, most: int) -> None:
+        # Room for so many of the widest records, so that none is written past the end.
+        self._most = most
+        self._buffer = ctypes.create_string_buffer(_WIDEST * most)
+        self._view = memoryview(self._buffer).cast("B")
 
 
 @lru_cache(maxsize=64)  # GPUs of one kind are asked for the same fields each time

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from gputally.counted import NO_LOSSES, Losses
 from gputally.machine import Machine
@@ -18,12 +18,8 @@ SLOWLY = 30.0
 """Seconds after which slow rows are asked again."""
 
 
-class _Ready(NamedTuple):
-    """A call that needs nothing more, and what it took so far: how often, and how long together."""
-
-    call: str
-    ask: Callable[[], Any]
-    spent: list[float]
+_Ready = tuple[str, list[float], Callable[[], Any]]
+"""A call, how often it was made and how long that took together, and what makes it."""
 
 
 class Gone(Exception):
@@ -153,7 +149,7 @@ class Asker:
 
     def supported(self, gpu: str, *call: Any) -> Any:
         """Ask, unless this GPU once said that it cannot."""
-        question = (gpu, SAMPLES) if call[0] == SAMPLES else (gpu, *map(_hashable, call))
+        question = (gpu, *call) if len(call) == 1 else _question(gpu, *call)
         if question in self._unsupported:
             raise Unreadable(f"{call[0]}: not supported", NOT_SUPPORTED)
         try:
@@ -165,14 +161,13 @@ class Asker:
 
     def ask(self, gpu: str | int | None, call: str, *args: Any) -> Any:
         """Ask, and count what went wrong; a GPU that is not well raises Gone."""
-        return self._ask(_Ready(call, partial(self.machine.nvml, gpu, call, *args), self._time_of(call)))
+        return self._ask(call, self._time_of(call), self.machine.nvml, gpu, call, *args)
 
-    def _ask(self, ready: _Ready) -> Any:
-        call, ask, spent = ready
+    def _ask(self, call: str, spent: list[float], ask: Callable[..., Any], *args: Any) -> Any:
         monotonic = self.machine.clock.monotonic
         began = monotonic()
         try:
-            answer = ask()
+            answer = ask(*args)
             self.answered = True
             return answer
         except Unreadable as error:
@@ -186,7 +181,7 @@ class Asker:
         """The call on this GPU; some machines can make one ready, so that it costs less from then on."""
         make = getattr(self.machine.nvml, "ready", None)
         ask = partial(self.machine.nvml, self.uuid, *call) if make is None else make(self.uuid, *call)
-        ready = self._ready[call] = _Ready(call[0], ask, self._time_of(call[0]))
+        ready = self._ready[call] = (call[0], self._time_of(call[0]), ask)
         return ready
 
     def _time_of(self, call: str) -> list[float]:
@@ -198,7 +193,7 @@ class Asker:
     def _field(self, row: Field) -> Values:
         for call in self._left.get(row, row.calls):
             try:
-                return row.values(self._ask(self._ready.get(call) or self._make_ready(call)))
+                return row.values(self._ask(*(self._ready.get(call) or self._make_ready(call))))
             except Unreadable as error:
                 if meaning(error.code) is not Meaning.ABSENT:
                     break
@@ -247,6 +242,6 @@ def lay(values: Values, more: Values) -> None:
         values[name] = {**values[name], **value} if name in values and type(value) is dict else value
 
 
-def _hashable(part: Any) -> Any:
-    """Lists of what is asked for do not tell two questions apart."""
-    return None if isinstance(part, list) else part
+def _question(gpu: str, call: str, *args: Any) -> tuple[Any, ...]:
+    """Whatever lists are asked for, and from when on samples are, is the same question."""
+    return (gpu, call, *(() if call == SAMPLES else [arg for arg in args if not isinstance(arg, list)]))
