@@ -1,6 +1,6 @@
 """How far each process's energy is from the truth: the real pipeline on simulated GPUs, beside naive methods.
 
-    python -m bench.truth [--seconds 600] [--only WORD]
+    python -m bench.truth [--seconds 600] [--only WORD] [--seed 1]
 
 The simulated machine knows what every process truly drew. Printed is the error of each process's energy above
 idle, mean/max in percent, for: gputally with learned intensity, gputally by busy time alone, power x share of
@@ -25,6 +25,7 @@ from gputally.model import Pace, ProcessKey, Snapshot
 from gputally.sources.nvml import NvmlSource
 
 Energies = dict[ProcessKey, float]
+SEED = 1
 METHODS = ("learned", "by time", "power x share", "equal parts", "whole GPU")
 
 
@@ -70,14 +71,16 @@ class Result:
     trust: float
 
 
-def run(mix: Mix, tick: float, sampler: Sampler, seconds: float = 600.0) -> Result:
+def run(mix: Mix, tick: float, sampler: Sampler, seconds: float = 600.0, seed: int = SEED) -> Result:
     """Let the mix run and compare."""
-    return asyncio.run(_run(mix, tick, sampler, seconds))
+    return asyncio.run(_run(mix, tick, sampler, seconds, seed))
 
 
-async def _run(mix: Mix, tick: float, sampler: Sampler, seconds: float) -> Result:
+async def _run(mix: Mix, tick: float, sampler: Sampler, seconds: float, seed: int) -> Result:
     clock = VirtualClock(1_000.0)
-    machine = SimulatedMachine(clock, sampler=sampler, cast=mix.cast, boards=(mix.board,), aged=0.0)
+    machine = SimulatedMachine(
+        clock, seed=seed, sampler=sampler, cast=mix.cast, boards=(mix.board,), aged=0.0
+    )
     collector = Collector(machine, (NvmlSource(machine, deadline=60.0, patience=60.0),))
     idle = float(mix.board.idle_watts)
     learned, by_time = Ours(Rules(idle_watts=idle)), Ours(Rules(idle_watts=idle, learned_intensity=False))
@@ -114,7 +117,7 @@ def _naive(found: dict[str, Energies], now: Snapshot, before: Snapshot, tick: fl
     holders = [now.processes[h.pid].key for h in device.holders or () if h.pid in now.processes]
     busy = {now.processes[a.pid].key: a.sm_ratio for a in device.activities or () if a.pid in now.processes}
     power_uj = max(0.0, (device.power_watts or 0.0) - idle) * tick * 1e6
-    total = sum(busy.values())
+    total = sum(busy.values()) or 1.0
     for key, ratio in busy.items():
         _add(found["power x share"], key, power_uj * ratio / total)
     for key in holders:
@@ -138,6 +141,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="Errors of energy per process against the simulated truth.")
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--seed", type=int, default=SEED, help="another run of the same mixes")
     parser.add_argument("--only", default="", help="mixes whose name has this word")
     options = parser.parse_args()
     print(f"mean/max % error of a process's energy above idle, over {options.seconds:g} simulated seconds")
@@ -146,13 +150,13 @@ def main() -> None:
     for mix in MIXES:
         if options.only in mix.name:
             for tick in mix.ticks:
-                _rows(mix, tick, options.seconds)
+                _rows(mix, tick, options.seconds, options.seed)
 
 
-def _rows(mix: Mix, tick: float, seconds: float) -> None:
+def _rows(mix: Mix, tick: float, seconds: float, seed: int) -> None:
     samplers: Sequence[Sampler] = ("fraction", "one-owner")
     for sampler in samplers:
-        result = run(mix, tick, sampler, seconds)
+        result = run(mix, tick, sampler, seconds, seed)
         cells = "".join(f"{f'{e.mean:.1f}/{e.worst:.1f}':>16}" for e in result.errors.values())
         tail = f"{result.trust:>7.2f}{result.unconserved_uj:>10} µJ"
         print(
