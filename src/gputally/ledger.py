@@ -8,7 +8,7 @@ from gputally.accounts import Account, Amounts, Books, GpuAccount, Held, Place, 
 from gputally.attribute import GpuShare, Memory, ProcessShare, Rules, attribute
 from gputally.claims import ClaimBook
 from gputally.coverage import coverage
-from gputally.limits import limits
+from gputally.limits import Rights
 from gputally.model import (
     PENDING,
     UNKNOWN,
@@ -57,7 +57,7 @@ class Ledger:
         self._gpus, self._work = self.books.gpus, self.books.work
         self._pending, self._namespaces = self.books.pending, self.books.namespaces
         self._met: dict[str, tuple[tuple[Holder, ...] | None, Mapping[ProcessKey, Owner]]] = {}
-        self._roster = Roster()
+        self._roster, self._rights = Roster(), Rights()
         self._book = ProcessBook(processes) if processes is not None else None
         self._stays = StayBook(retention, NAME_WITHIN, scraped) if stays else None
         self._claims = ClaimBook(self.books, retention) if claims else None
@@ -99,20 +99,17 @@ class Ledger:
         gpus = tuple(self._gpu(device, snapshot, waiting[device.uuid]) for device in snapshot.devices)
         fresh = {gpu.device.uuid: gpu.device for gpu in gpus if gpu.fresh}
         indexes = {device.uuid: device.index for device in snapshot.devices}
+        there = self._roster.read(snapshot, fresh)
+        uses, limits = self._rights.read(snapshot, fresh, there)
         tally = Tally(
             snapshot=snapshot,
             machine=self._machine,
             gpus=gpus,
-            workloads=workloads(
-                self.books,
-                snapshot,
-                fresh,
-                self._roster.read(snapshot, fresh),
-                self._rules.idle_policy != "none",
-            ),
+            workloads=workloads(self.books, snapshot, fresh, there, self._rules.idle_policy != "none"),
             namespaces=self._namespaces.rows(indexes),
             processes=self._book.rows(snapshot, fresh) if self._book is not None else (),
-            limits=limits(snapshot, fresh),
+            uses=uses,
+            limits=limits,
             stays=self._stays.rows(snapshot, fresh) if self._stays is not None else (),
             claims=self._claims.rows(snapshot, gpus) if self._claims is not None else {},
             process_results=snapshot.process_results,

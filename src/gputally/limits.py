@@ -1,14 +1,15 @@
-"""How much GPU memory a workload may use, by whoever says so; pure."""
+"""What workloads may use, GPUs and their memory, by whoever says so."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from gputally.machine.masks import HAMI
 from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Owner, Snapshot
-from gputally.tally import Limit
+from gputally.tally import Limit, Use
 
 Place = tuple[Owner, str, str]
 
@@ -23,6 +24,41 @@ def held(snapshot: Snapshot) -> list[Place]:
             if owner not in (PENDING, UNNAMED, UNKNOWN):
                 found.add((owner, device.uuid, holder.mig))
     return sorted(found, key=lambda use: (use[1], use[2], tuple(use[0])))
+
+
+class Rights:
+    """Uses and limits; worked out anew only when something changed that they are made of."""
+
+    def __init__(self) -> None:
+        self._of: tuple[Any, ...] | None = None
+        self._rights: tuple[tuple[Use, ...], tuple[Limit, ...]] = ((), ())
+
+    def read(
+        self, snapshot: Snapshot, fresh: Mapping[str, Device], there: Mapping[Place, Any]
+    ) -> tuple[tuple[Use, ...], tuple[Limit, ...]]:
+        """With those who are there, where GPUs answer."""
+        indexes = {device.uuid: device.index for device in snapshot.devices}
+        sizes = {uuid: (device.memory_total_bytes, device.instances) for uuid, device in fresh.items()}
+        of = (snapshot.grants, snapshot.details, snapshot.vgpu_ratio, there, indexes, sizes)
+        if of != self._of:
+            self._of, self._rights = of, (tuple(uses(snapshot)), limits(snapshot, fresh))
+        return self._rights
+
+
+def uses(snapshot: Snapshot) -> Iterator[Use]:
+    """Every grant, and every use without one; an init container may use what its pod will have."""
+    if snapshot.grants is None:
+        return
+    indexes = {device.uuid: device.index for device in snapshot.devices}
+    for grant in snapshot.grants:
+        if grant.uuid in indexes:
+            yield Use(grant.owner, indexes[grant.uuid], grant.uuid, grant.mig, granted=True)
+    granted = {(g.owner.namespace, g.owner.pod, g.uuid, g.mig) for g in snapshot.grants}
+    for owner, uuid, mig in held(snapshot):
+        pod = (owner.namespace, owner.pod)
+        # Who was given a device that we do not know may well be using just that one.
+        if (*pod, uuid, mig) not in granted and (*pod, "", "") not in granted:
+            yield Use(owner, indexes[uuid], uuid, mig, granted=False)
 
 
 def limits(snapshot: Snapshot, fresh: Mapping[str, Device]) -> tuple[Limit, ...]:

@@ -80,6 +80,16 @@ class ProcessUse(NamedTuple):
     """The whole GPU's, as DCGM tells it."""
 
 
+class Use(NamedTuple):
+    """A device that was granted to an owner, or is used without a grant."""
+
+    owner: Owner
+    gpu: int
+    uuid: str
+    mig: str
+    granted: bool
+
+
 class Limit(NamedTuple):
     """How much memory of a GPU, or of a MIG instance, an owner may use, and by which method that is said."""
 
@@ -133,6 +143,7 @@ class Tally:
     workloads: tuple[Workload, ...] = ()
     namespaces: tuple[NamespaceUse, ...] = ()
     processes: tuple[ProcessUse, ...] = ()
+    uses: tuple[Use, ...] = ()
     limits: tuple[Limit, ...] = ()
     stays: tuple[ProcessStay, ...] = ()
     """Every process, without bounds of age and number; only where a dialect asks for it."""

@@ -4,41 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from gputally.limits import held
 from gputally.metrics import GAUGE, INFO, Metric, Scope
-from gputally.model import Detail, Owner, Snapshot
+from gputally.model import Detail, Owner
 
 _OWNER_LABELS = ("kind", "namespace", "pod", "container", "workload")
-
-
-@dataclass(frozen=True)
-class Use:
-    """A device that was granted to an owner, or is used without a grant."""
-
-    owner: Owner
-    gpu: int
-    uuid: str
-    mig: str
-    granted: bool
-
-
-def uses(snapshot: Snapshot) -> Iterator[Use]:
-    """Every grant, and every use without one; an init container may use what its pod will have."""
-    if snapshot.grants is None:
-        return
-    indexes = {device.uuid: device.index for device in snapshot.devices}
-    for grant in snapshot.grants:
-        if grant.uuid in indexes:
-            yield Use(grant.owner, indexes[grant.uuid], grant.uuid, grant.mig, granted=True)
-    granted = {(g.owner.namespace, g.owner.pod, g.uuid, g.mig) for g in snapshot.grants}
-    for owner, uuid, mig in held(snapshot):
-        pod = (owner.namespace, owner.pod)
-        # Who was given a device that we do not know may well be using just that one.
-        if (*pod, uuid, mig) not in granted and (*pod, "", "") not in granted:
-            yield Use(owner, indexes[uuid], uuid, mig, granted=False)
 
 
 def info(labels: Sequence[str] = (), annotations: Sequence[str] = ()) -> Metric:
@@ -86,7 +57,7 @@ def _about(pair: tuple[Owner, Detail]) -> tuple[str, ...]:
 _GRANT = Scope(
     "grant",
     (*_OWNER_LABELS, "gpu", "uuid", "mig"),
-    lambda tally: uses(tally.snapshot),
+    lambda tally: tally.uses,
     lambda use: (*_names(use.owner), str(use.gpu), use.uuid, use.mig),
 )
 _LIMIT = Scope(
