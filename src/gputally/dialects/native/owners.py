@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from operator import attrgetter
 
+from gputally.dialects.native.scopes import WORK_LABELS, work
 from gputally.metrics import GAUGE, INFO, Metric, Scope
 from gputally.model import Detail, Owner
-
-_OWNER_LABELS = ("kind", "namespace", "pod", "container", "workload")
 
 
 def info(labels: Sequence[str] = (), annotations: Sequence[str] = ()) -> Metric:
@@ -45,32 +45,32 @@ def label_names(prefix: str, keys: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _names(owner: Owner) -> tuple[str, ...]:
-    return (owner.kind, owner.namespace, owner.pod, owner.container, owner.workload)
-
-
-def _about(pair: tuple[Owner, Detail]) -> tuple[str, ...]:
+def _about(pair: tuple[Owner, Detail]) -> tuple[Owner, str, str, str]:
     owner, detail = pair
-    return (*_names(owner), detail.uid, detail.node, detail.container_id)
+    return owner, detail.uid, detail.node, detail.container_id
+
+
+def _spell(about: tuple[Owner, str, str, str]) -> tuple[str, ...]:
+    owner, *more = about
+    return (owner.kind, owner.namespace, owner.pod, owner.container, owner.workload, *more)
 
 
 _GRANT = Scope(
-    "grant",
-    (*_OWNER_LABELS, "gpu", "uuid", "mig"),
-    lambda tally: tally.uses,
-    lambda use: (*_names(use.owner), str(use.gpu), use.uuid, use.mig),
+    "grant", WORK_LABELS, lambda tally: tally.uses, attrgetter("owner", "gpu", "uuid", "mig"), work
 )
 _LIMIT = Scope(
     "limit",
-    (*_OWNER_LABELS, "gpu", "uuid", "mig", "method"),
+    (*WORK_LABELS, "method"),
     lambda tally: tally.limits,
-    lambda limit: (*_names(limit.owner), str(limit.gpu), limit.uuid, limit.mig, limit.method),
+    attrgetter("owner", "gpu", "uuid", "mig", "method"),
+    work,
 )
 _OWNER = Scope(
     "owner",
-    (*_OWNER_LABELS, "uid", "node", "container_id"),
+    ("kind", "namespace", "pod", "container", "workload", "uid", "node", "container_id"),
     lambda tally: tally.snapshot.details.items(),
     _about,
+    _spell,
 )
 
 GRANT_METRICS = (
@@ -79,7 +79,7 @@ GRANT_METRICS = (
         "gputally_workload_granted",
         GAUGE,
         "1 for a device that Kubernetes allocated to the container; 0 where it is used without that.",
-        lambda use: int(use.granted),
+        "granted",
     ),
     Metric(
         _LIMIT,

@@ -23,13 +23,14 @@ def _instances(tally: Tally) -> list[tuple[Device, Instance]]:
     return [(device, part) for device in _fresh(tally) for part in device.instances or ()]
 
 
-def _work(identity: tuple[Any, ...]) -> tuple[str, ...]:
+def work(identity: tuple[Any, ...]) -> tuple[str, ...]:
+    """Label values of what begins with an owner and the number of a GPU."""
     owner, gpu, *more = identity
     return (owner.kind, owner.namespace, owner.pod, owner.container, owner.workload, str(gpu), *more)
 
 
 _DEVICE_LABELS = ("gpu", "uuid", "namespace", "pod", "container")
-_WORK_LABELS = ("kind", "namespace", "pod", "container", "workload", "gpu", "uuid", "mig")
+WORK_LABELS = ("kind", "namespace", "pod", "container", "workload", "gpu", "uuid", "mig")
 _WORK = ("owner", "gpu", "uuid", "mig")
 
 EXPORTER = Scope("exporter", (), lambda tally: (tally,), lambda _: ())
@@ -47,7 +48,7 @@ INSTANCE = Scope(
     _instances,
     lambda pair: (*_device(pair[0]), pair[1].uuid),
 )
-WORKLOAD = Scope("workload", _WORK_LABELS, lambda tally: tally.workloads, attrgetter(*_WORK), _work)
+WORKLOAD = Scope("workload", WORK_LABELS, lambda tally: tally.workloads, attrgetter(*_WORK), work)
 NAMESPACE = Scope(
     "namespace",
     ("kind", "namespace", "gpu", "uuid"),
@@ -56,8 +57,8 @@ NAMESPACE = Scope(
 )
 PROCESS = Scope(
     "process",
-    (*_WORK_LABELS, "pid", "process"),
+    (*WORK_LABELS, "pid", "process"),
     lambda tally: tally.processes,
     attrgetter(*_WORK, "pid", "process"),
-    _work,
+    work,
 )
