@@ -59,13 +59,13 @@ def start(fake: FakeNvml, script: str) -> subprocess.Popen[str]:
 
 def ask(fake: FakeNvml, script: str) -> Any:
     with start(fake, script) as child:
-        output, _ = child.communicate(timeout=30)
+        output, _ = child.communicate(timeout=60)
     assert child.returncode == 0
     return json.loads(output)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -214,7 +214,7 @@ answer([code(nvmlDeviceGetUUID, parts[0]), nvmlDeviceGetUUID(nvmlDeviceGetMigDev
         answers = [["MIG-a", "MIG-b"], [7, 9], 1, 3 << 30, [11, 12], [11], [12], 6, 3, 3, 3]
         assert json.loads(child.stdout.readline()) == answers
         gpu.divide([an_instance("MIG-c", 7)])
-        output, _ = child.communicate("\n", timeout=30)
+        output, _ = child.communicate("\n", timeout=60)
     assert json.loads(output) == [2, "MIG-c"]
 
 
@@ -263,7 +263,7 @@ answer([code(nvmlEventSetWait, events, 0), code(nvmlEventSetFree, events), code(
         print(file=child.stdin, flush=True)
         assert json.loads(child.stdout.readline()) == [fake.gpus[0].uuid, 79, 10]
         fake.lose(0)
-        output, _ = child.communicate("\n", timeout=30)
+        output, _ = child.communicate("\n", timeout=60)
     assert json.loads(output) == [15, 0, 2]
 
 
@@ -338,7 +338,7 @@ answer([code(nvmlDeviceGetUUID, old), nvmlDeviceGetUUID(gpu(0)), nvmlDeviceGetCo
         assert child.stdout is not None
         child.stdout.readline()
         fake.arrange([1, 2, 3])
-        output, _ = child.communicate("\n", timeout=30)
+        output, _ = child.communicate("\n", timeout=60)
     assert json.loads(output) == [15, fake.gpus[1].uuid, 3]
 
 
@@ -376,7 +376,7 @@ answer("done")
     with start(fake, script) as child:
         wait_for(lambda: fake.gpus[0].in_flight == 2)
         fake.release(0)
-        child.communicate(timeout=30)
+        child.communicate(timeout=60)
     assert fake.overlaps == 1
 
 
@@ -395,7 +395,7 @@ answer(time.monotonic() - before)
 def test_a_crash_ends_the_caller(fake: FakeNvml) -> None:
     fake.crash(0, POWER)
     with start(fake, "nvmlInit(); nvmlDeviceGetPowerUsage(gpu(0))") as child:
-        child.communicate(timeout=30)
+        child.communicate(timeout=60)
     assert child.returncode == -signal.SIGSEGV
 
 
@@ -419,5 +419,5 @@ def compiles(folder: Path, source: str) -> bool:
 def test_a_control_file_of_another_build_is_refused(fake: FakeNvml) -> None:
     fake.control.size += 8
     with start(fake, "") as child:
-        child.communicate(timeout=30)
+        child.communicate(timeout=60)
     assert child.returncode == -signal.SIGABRT
