@@ -1,24 +1,21 @@
 """The fake NVML, asked by the real binding in another process."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.fakes.nvml import CALLS, COMPILER, R535, FakeNvml, Instance, List, build
-from tests.fakes.nvml_layout import HERE, layout_check
+from tests.fakes.asking import Asker
+from tests.fakes.nvml import CALLS, R535, FakeNvml, Instance, List, build
+from tests.fakes.nvml_layout import layout_check
+from tests.fakes.shared import compiles
 
 POWER, ENERGY = "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption"
 
 PRELUDE = """
-import ctypes, json, sys, threading
 library = ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
 from pynvml import *
 
@@ -29,12 +26,11 @@ def code(call, *args):
         return error.value
     return 0
 
-def answer(value):
-    print(json.dumps(value), flush=True)
-
 def gpu(index=0):
     return nvmlDeviceGetHandleByIndex(index)
 """
+ASKER = Asker(PRELUDE)
+start, ask = ASKER.start, ASKER.ask
 
 
 @pytest.fixture(scope="module")
@@ -45,23 +41,6 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def fake(library: Path, tmp_path: Path) -> FakeNvml:
     return FakeNvml(tmp_path, gpus=4, library=library)
-
-
-def start(fake: FakeNvml, script: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + script, str(fake.library)],
-        env=os.environ | fake.env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def ask(fake: FakeNvml, script: str) -> Any:
-    with start(fake, script) as child:
-        output, _ = child.communicate(timeout=60)
-    assert child.returncode == 0
-    return json.loads(output)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -394,9 +373,7 @@ answer(time.monotonic() - before)
 
 def test_a_crash_ends_the_caller(fake: FakeNvml) -> None:
     fake.crash(0, POWER)
-    with start(fake, "nvmlInit(); nvmlDeviceGetPowerUsage(gpu(0))") as child:
-        child.communicate(timeout=60)
-    assert child.returncode == -signal.SIGSEGV
+    assert ASKER.end(fake, "nvmlInit(); nvmlDeviceGetPowerUsage(gpu(0))") == -signal.SIGSEGV
 
 
 def test_a_missing_symbol_is_function_not_found(tmp_path: Path) -> None:
@@ -410,14 +387,6 @@ def test_the_layouts_of_c_and_python_cannot_drift(tmp_path: Path) -> None:
     assert not compiles(tmp_path, checks.replace("gpu, power_mw)", "gpu, temperature)"))
 
 
-def compiles(folder: Path, source: str) -> bool:
-    (folder / "check.c").write_text(source)
-    command = [*COMPILER, "-c", f"-I{HERE}", str(folder / "check.c"), "-o", str(folder / "check.o")]
-    return subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
-
-
 def test_a_control_file_of_another_build_is_refused(fake: FakeNvml) -> None:
     fake.control.size += 8
-    with start(fake, "") as child:
-        child.communicate(timeout=60)
-    assert child.returncode == -signal.SIGABRT
+    assert ASKER.end(fake, "") == -signal.SIGABRT

@@ -21,7 +21,8 @@ from gputally.owners.cgroup import parse
 from gputally.owners.host import CgroupOwner
 from gputally.owners.jobs import JobFiles
 from gputally.owners.runtimes import DockerFiles
-from tests.fakes.nvml import COMPILER, FakeNvml
+from tests.fakes.nvml import FakeNvml
+from tests.fakes.shared import COMPILER
 from tests.owners.stage import HEX, Stage
 
 needs_compiler = pytest.mark.skipif(not shutil.which(COMPILER[0]), reason=f"no {COMPILER[0]} here")
