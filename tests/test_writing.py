@@ -78,7 +78,7 @@ def test_on_a_disk_that_hangs_every_write_fails_and_the_end_does_not_wait(
         writer = Writer("/x/y", "scrapes go on", disk.failed, deadline=0.05)
         disk.gate.clear()
         await writer.write(lambda: disk.write(1))
-        await writer.write(lambda: disk.write(2))
+        writer.begin(lambda: disk.write(2))
         await writer.remove(lambda: disk.write(3))
         disk.gate.set()
 
