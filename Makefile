@@ -10,8 +10,8 @@ run: $(VENV)/run.done ## serve a simulated GPU node on $(LISTEN)
 	@echo "A simulated GPU node: open http://$(LISTEN)/ or curl http://$(LISTEN)/metrics (Ctrl-C ends it)"
 	@exec $(BIN)/gputally serve --machine simulated --web.listen-address $(LISTEN)
 
-test: $(VENV)/dev.done tools ## run all tests
-	$(BIN)/pytest $(ARGS)
+test: $(VENV)/dev.done tools ## run all tests, four at a time: most of them wait for daemons
+	$(BIN)/pytest -n 4 --dist loadfile $(ARGS)
 
 check: $(VENV)/dev.done ## format, lint, types, generated files
 	$(BIN)/ruff format --check .

@@ -5,8 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.fakes.nvml import build
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("patient", settings(), deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

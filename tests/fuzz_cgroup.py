@@ -19,9 +19,9 @@ KINDS = {*CONTAINERS, *JOBS, "pod", "systemd", "user", "host"}
 def check(raw: bytes) -> None:
     """Whatever the bytes are, there is an identity, soon, and nothing believed under user.slice."""
     text = raw.decode("utf-8", "replace")
-    began = time.perf_counter()
+    began = time.process_time()
     identity = parse(text)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
     assert identity.kind in KINDS
     assert all(not isinstance(v, str) or len(v) <= 256 for v in as_expect(identity).values())
     below = parse("0::/user.slice/user-7.slice/" + text.replace("\n", ""))

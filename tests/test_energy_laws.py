@@ -8,26 +8,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from gputally import model
 from gputally.attribute import Rules
 from gputally.ledger import Ledger
-from gputally.model import (
-    PENDING,
-    UNNAMED,
-    Activity,
-    Device,
-    Grant,
-    Holder,
-    Instance,
-    Owner,
-    Process,
-    ProcessKey,
-    Snapshot,
-    State,
-)
 from gputally.process_book import ProcessRules
 from gputally.tally import Tally
 
-INSTANCES = (Instance("MIG-a", 1, 0, "3g.40gb", 3), Instance("MIG-b", 2, 0, "4g.40gb", 4))
+INSTANCES = (model.Instance("MIG-a", 1, 0, "3g.40gb", 3), model.Instance("MIG-b", 2, 0, "4g.40gb", 4))
 PIDS = st.integers(1, 6)
 GPUS = st.sampled_from([0, 1])
 
@@ -67,8 +54,8 @@ class Node(RuleBasedStateMachine):
         self.now = 100.0
         self.generation = 0
         self.holders: dict[tuple[int, int], str] = {}
-        self.keys: dict[int, ProcessKey] = {}
-        self.owners: dict[ProcessKey, Owner] = {}
+        self.keys: dict[int, model.ProcessKey] = {}
+        self.owners: dict[model.ProcessKey, model.Owner] = {}
         self.busy: dict[tuple[int, int], float] = {}
         self.host_pid = "yes"
         self.tally: Tally | None = None
@@ -83,9 +70,9 @@ class Node(RuleBasedStateMachine):
     def start_process(self, pid: int, gpu: int, named: str, mig: str) -> None:
         if pid not in self.keys:
             self.generation += 1
-            key = self.keys[pid] = ProcessKey(pid, self.generation)
-            owner = Owner("pod", f"ns{pid % 2}", f"pod{pid % 3}", "main")
-            self.owners[key] = {"now": owner, "late": PENDING, "never": UNNAMED}[named]
+            key = self.keys[pid] = model.ProcessKey(pid, self.generation)
+            owner = model.Owner("pod", f"ns{pid % 2}", f"pod{pid % 3}", "main")
+            self.owners[key] = {"now": owner, "late": model.PENDING, "never": model.UNNAMED}[named]
         self.holders[gpu, pid] = mig
 
     @rule(pid=PIDS)
@@ -98,8 +85,8 @@ class Node(RuleBasedStateMachine):
     @rule(pid=PIDS)
     def learn_name(self, pid: int) -> None:
         key = self.keys.get(pid)
-        if key is not None and self.owners[key] is PENDING:
-            self.owners[key] = Owner("pod", "late", f"pod{pid}")
+        if key is not None and self.owners[key] is model.PENDING:
+            self.owners[key] = model.Owner("pod", "late", f"pod{pid}")
 
     @rule(pid=PIDS, gpu=GPUS, ratio=st.floats(0, 1))
     def be_busy(self, pid: int, gpu: int, ratio: float) -> None:
@@ -145,33 +132,33 @@ class Node(RuleBasedStateMachine):
             if not card.frozen:
                 card.energy_uj += round(power * seconds * 1e6)
         devices = tuple(self._device(gpu, seconds, watts[gpu]) for gpu in (0, 1))
-        processes = {pid: Process(key, f"p{pid}", "") for pid, key in self.keys.items()}
-        owner = Owner("pod", "ns0", "pod0", "main")
-        snapshot = Snapshot(
+        processes = {pid: model.Process(key, f"p{pid}", "") for pid, key in self.keys.items()}
+        owner = model.Owner("pod", "ns0", "pod0", "main")
+        snapshot = model.Snapshot(
             self.now,
             self.now,
             devices,
             processes,
             owners=dict(self.owners),
-            grants=(Grant(owner, "GPU-0"), Grant(owner, "GPU-1", "MIG-a")),
+            grants=(model.Grant(owner, "GPU-0"), model.Grant(owner, "GPU-1", "MIG-a")),
             host_pid=self.host_pid,
         )
         self.ledger.post(snapshot)
         if publish:
             self.tally = self.ledger.tally(snapshot)
 
-    def _device(self, gpu: int, seconds: float, watts: float) -> Device:
+    def _device(self, gpu: int, seconds: float, watts: float) -> model.Device:
         card = self.cards[gpu]
         if not card.answers:
-            return Device(card.uuid, gpu, State.HUNG)
+            return model.Device(card.uuid, gpu, model.State.HUNG)
         mig = card.partitioned
         holders = tuple(
-            Holder(pid, 2**30, instance if mig else "")
+            model.Holder(pid, 2**30, instance if mig else "")
             for (g, pid), instance in self.holders.items()
             if g == gpu
         )
-        active = tuple(Activity(pid, 0, ratio) for (g, pid), ratio in self.busy.items() if g == gpu)
-        return Device(
+        active = tuple(model.Activity(pid, 0, ratio) for (g, pid), ratio in self.busy.items() if g == gpu)
+        return model.Device(
             card.uuid,
             gpu,
             read_at=self.now,

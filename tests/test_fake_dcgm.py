@@ -1,16 +1,13 @@
 """The fake DCGM, asked by the real binding in another process, behaves as a host engine was measured to."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.fakes.asking import Asker
 from tests.fakes.dcgm import (
     BLANK,
     BLANK_FLOAT,
@@ -22,14 +19,12 @@ from tests.fakes.dcgm import (
     build,
     layout_check,
 )
-from tests.fakes.nvml import COMPILER
-from tests.fakes.nvml_layout import HERE
+from tests.fakes.shared import compiles
 
 UUIDS = [f"GPU-{place:08x}-5eed-4a11-8b0b-{place:012x}" for place in range(2)]
 SECOND = 1_000_000
 
 PRELUDE = """
-import ctypes, json, sys, time
 from gputally.machine.dcgm import LocalDcgm
 from gputally.model import Unreadable
 dcgm = LocalDcgm(sys.argv[1])
@@ -40,9 +35,6 @@ def code(call, *args):
     except Unreadable as error:
         return error.code
     return 0
-
-def answer(value):
-    print(json.dumps(value), flush=True)
 
 def connect():
     dcgm("dcgmConnect_v2", "127.0.0.1:5555", 1000)
@@ -55,6 +47,8 @@ def watch(keep, every=0.1, gpus=(0,)):
 def energy(group, pid):
     return dcgm("dcgmGetPidInfo", group, pid)[0]["energyConsumed"]
 """
+ASKER = Asker(PRELUDE)
+start, ask = ASKER.start, ASKER.ask
 
 
 @pytest.fixture(scope="module")
@@ -65,23 +59,6 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def fake(library: Path, tmp_path: Path) -> FakeDcgm:
     return FakeDcgm(tmp_path, UUIDS, library=library)
-
-
-def start(fake: FakeDcgm, script: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + script, str(fake.library)],
-        env=os.environ | fake.env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def ask(fake: FakeDcgm, script: str) -> Any:
-    with start(fake, script) as child:
-        output, _ = child.communicate(timeout=60)
-    assert child.returncode == 0
-    return json.loads(output)
 
 
 def test_every_listed_call_is_exported(fake: FakeDcgm) -> None:
@@ -267,9 +244,7 @@ def test_a_live_read_of_a_profiling_field_crashes(fake: FakeDcgm) -> None:
 connect(); entities, ids, room = dcgm._room_for((0,), (1002,))
 dcgm._ask("dcgmEntitiesGetLatestValues", entities, 1, ids, 1, 1, room)
 """
-    with start(fake, script) as child:
-        child.communicate(timeout=60)
-    assert child.returncode == -signal.SIGSEGV
+    assert ASKER.end(fake, script) == -signal.SIGSEGV
 
 
 def test_the_layouts_of_c_and_python_cannot_drift(tmp_path: Path) -> None:
@@ -278,14 +253,6 @@ def test_the_layouts_of_c_and_python_cannot_drift(tmp_path: Path) -> None:
     assert not compiles(tmp_path, checks.replace("gpu, watched_us)", "gpu, every_us)"))
 
 
-def compiles(folder: Path, source: str) -> bool:
-    (folder / "check.c").write_text(source)
-    command = [*COMPILER, "-c", f"-I{HERE}", str(folder / "check.c"), "-o", str(folder / "check.o")]
-    return subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
-
-
 def test_a_control_file_of_another_build_is_refused(fake: FakeDcgm) -> None:
     fake.control.size += 8
-    with start(fake, "connect()") as child:
-        child.communicate(timeout=60)
-    assert child.returncode == -signal.SIGABRT
+    assert ASKER.end(fake, "connect()") == -signal.SIGABRT

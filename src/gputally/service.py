@@ -74,8 +74,8 @@ async def serve(config: Config) -> bool:
     )
     textfile = feeds.textfile(config, site, ledger)
     outlet: loop.Outlet = site if textfile is None else textfile.behind(site)
-    copy = publishing.Copy(config.metrics_file, site, outlet) if config.metrics_file else None
-    outlet = copy or outlet
+    copy = publishing.Copy(config.metrics_file, site) if config.metrics_file else None
+    outlet = outlet if copy is None else copy.behind(outlet)
     respond = commanded(site.respond, yielding) if config.web_enable_yield else site.respond
     respond = guarded(respond, web.users, site.health_paths) if web.users else respond
     server = HttpServer(
@@ -121,9 +121,9 @@ async def serve(config: Config) -> bool:
     if textfile is not None:
         await _end(textfile.end())
     if copy is not None:
-        await _end(copy.close())
+        await _end(copy.end())
     if keeper is not None:
-        await _end(keeper.save(ledger))
+        await _end(keeper.end(ledger))
     await _end(collector.close())
     return doom is None
 

@@ -38,6 +38,11 @@ class State:
         self._boot = boot
         self._folder = files.open_folder(path)
 
+    @property
+    def file(self) -> str:
+        """Where it is."""
+        return f"{self._path}/{NAME}"
+
     def load(self, monotonic: float, time: float) -> tuple[Books, Memory]:
         """What the exporter before this one knew; nothing where there is none or it cannot be used."""
         try:
@@ -46,7 +51,7 @@ class State:
                 return Books(), {}
             return _decode(_unseal(data), self._boot, monotonic, time)
         except (files.Unsafe, Refused) as error:
-            log.error("%s/%s is not used, and totals start anew: %s", self._path, NAME, error)
+            log.error("%s is not used, and totals start anew: %s", self.file, error)
             with suppress(OSError):  # what it was can still be looked at
                 os.rename(NAME, f"{NAME}.refused", src_dir_fd=self._folder, dst_dir_fd=self._folder)
             return Books(), {}

@@ -35,7 +35,7 @@ class Fleet(NamedTuple):
     servers: dict[str, Server]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def fleet(prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     folder = tmp_path_factory.mktemp("fleet")
     (folder / "ratio").write_text("2\n")

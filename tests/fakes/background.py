@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Background:

@@ -1,7 +1,6 @@
 """Builds the fake libdcgm and plays the host engine behind it while another process uses it."""
 
 import ctypes
-import mmap
 import re
 import subprocess
 import time
@@ -9,8 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
-from tests.fakes.nvml import COMPILER
-from tests.fakes.nvml_layout import HERE, I32, U32, U64, Text96, layout
+from tests.fakes.shared import COMPILER, HERE, I32, U32, U64, Text96, assertions, create, layout
 
 __all__ = ["CALLS", "OFF", "ON", "UNSUPPORTED", "FakeDcgm", "build"]
 
@@ -166,7 +164,7 @@ class FakeDcgm:
     def __init__(self, folder: Path, uuids: Iterable[str], *, library: Path, address: str = "127.0.0.1:5555"):
         self.library = library
         self.env = {"FAKE_DCGM_CONTROL": str(folder / "dcgm.control")}
-        self.control = _create(folder / "dcgm.control")
+        self.control = create(folder / "dcgm.control", Control)
         self.control.address = address.removeprefix("unix:")
         self.control.is_unix = int(address.startswith("unix:"))
         self.control.library_version = "version:4.6.0;arch:x86_64"
@@ -233,22 +231,4 @@ def build(folder: Path, major: int = 4) -> Path:
 
 def layout_check() -> Iterator[str]:
     """Has the compiler hold every size and offset here against those in dcgm.h."""
-    yield '#include "dcgm.h"'
-    yield "#include <stddef.h>"
-    for struct in (Call, Process, Field, Gpu, Control):
-        name = f"struct {struct.__name__.lower()}"
-        yield _assert(f"sizeof({name})", ctypes.sizeof(struct))
-        for field, *_ in struct._fields_:
-            yield _assert(f"offsetof({name}, {field})", getattr(struct, field).offset)
-
-
-def _assert(expression: str, value: int) -> str:
-    return f'_Static_assert({expression} == {value}, "dcgm.py and dcgm.h differ");'
-
-
-def _create(path: Path) -> Control:
-    path.write_bytes(bytes(ctypes.sizeof(Control)))
-    with path.open("r+b") as file:
-        control = Control.from_buffer(mmap.mmap(file.fileno(), 0))
-    control.size = ctypes.sizeof(Control)
-    return control
+    return assertions("dcgm.h", (Call, Process, Field, Gpu, Control))

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from tests.fakes.nvml import COMPILER
+from tests.fakes.shared import COMPILER
 
 HERE = Path(__file__).parent
 NEVER = -1

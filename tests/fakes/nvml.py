@@ -1,9 +1,6 @@
 """Builds the fake libnvidia-ml.so.1 and steers it while another process uses it."""
 
 import ctypes
-import mmap
-import os
-import shlex
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
@@ -14,7 +11,6 @@ from tests.fakes.nvml_layout import (
     ABSENT,
     AUTO,
     CALLS,
-    HERE,
     Call,
     Control,
     Event,
@@ -23,10 +19,10 @@ from tests.fakes.nvml_layout import (
     List,
     layout_check,
 )
+from tests.fakes.shared import COMPILER, HERE, create
 
-__all__ = ["CALLS", "COMPILER", "H100", "R535", "FakeNvml", "Gpu", "Instance", "List", "build"]
+__all__ = ["CALLS", "H100", "R535", "FakeNvml", "Gpu", "Instance", "List", "build"]
 
-COMPILER = shlex.split(os.environ.get("CC", "cc"))
 LOOKUPS = tuple(call for call in CALLS if call.startswith("nvmlDeviceGetHandleBy"))
 FOREVER = 2**64 - 1
 CRASH = -1
@@ -84,7 +80,10 @@ class FakeNvml:
     ) -> None:
         self.library = library or build(folder)
         self.env = {"FAKE_NVML_CONTROL": str(folder / "nvml.control")}
-        self.control = _create(folder / "nvml.control")
+        self.control = create(folder / "nvml.control", Control)
+        self.control.driver_version, self.control.nvml_version = "570.133.20", "12.570.133.20"
+        self.control.cuda_version = 12080
+        self.control.process_stride = 24
         self.gpus = [self.control.gpus[place] for place in range(gpus)]
         for place, gpu in enumerate(self.gpus):
             _furnish(gpu, place, card)
@@ -168,17 +167,6 @@ class FakeNvml:
 
     def _row(self, gpu: int | None) -> ctypes.Array[Call]:
         return self.control.calls if gpu is None else self.gpus[gpu].calls
-
-
-def _create(path: Path) -> Control:
-    path.write_bytes(bytes(ctypes.sizeof(Control)))
-    with path.open("r+b") as file:
-        control = Control.from_buffer(mmap.mmap(file.fileno(), 0))
-    control.size = ctypes.sizeof(Control)
-    control.driver_version, control.nvml_version = "570.133.20", "12.570.133.20"
-    control.cuda_version = 12080
-    control.process_stride = 24
-    return control
 
 
 def _furnish(gpu: Gpu, place: int, card: Mapping[str, Any]) -> None:

@@ -6,10 +6,10 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any
 
-HERE = Path(__file__).parent
+from tests.fakes.shared import HERE, I32, U32, U64, Text96, assertions, layout
+
 CALLS = ("*", *re.findall(r"X\((nvml\w+)\)", (HERE / "nvml.h").read_text()))
 
 NO_INSTANCE = 2**32 - 1
@@ -26,43 +26,8 @@ class List(enum.IntFlag):
     MPS = 4
 
 
-class Text:
-    """A C string that Python sees as str; surrogates stand for bytes that are not UTF-8."""
-
-    def __init__(self, field: Any) -> None:
-        self.field = field
-
-    def __get__(self, struct: ctypes.Structure | None, owner: type) -> Any:
-        if struct is None:
-            return self.field
-        return self.field.__get__(struct, owner).decode(errors="surrogateescape")
-
-    def __set__(self, struct: ctypes.Structure, value: str) -> None:
-        text = value.encode(errors="surrogateescape")
-        if len(text) >= self.field.size:
-            raise ValueError(f"longer than {self.field.size - 1} bytes: {value}")
-        self.field.__set__(struct, text)
-
-
-Struct = TypeVar("Struct", bound=ctypes.Structure)
-
-
-def layout(struct: type[Struct]) -> type[Struct]:
-    """Makes the annotations of a class its C fields, in order."""
-    hints = get_type_hints(struct, include_extras=True)
-    struct._fields_ = [(name, hint.__metadata__[0]) for name, hint in hints.items()]
-    for name, hint in hints.items():
-        if hint.__origin__ is str:
-            setattr(struct, name, Text(getattr(struct, name)))
-    return struct
-
-
-I32 = Annotated[int, ctypes.c_int32]
-U32 = Annotated[int, ctypes.c_uint32]
-U64 = Annotated[int, ctypes.c_uint64]
 Text32 = Annotated[str, ctypes.c_char * 32]
 Text80 = Annotated[str, ctypes.c_char * 80]
-Text96 = Annotated[str, ctypes.c_char * 96]
 U32x2 = Annotated[ctypes.Array[ctypes.c_uint32], ctypes.c_uint32 * 2]
 U32x4 = Annotated[ctypes.Array[ctypes.c_uint32], ctypes.c_uint32 * 4]
 U32x8 = Annotated[ctypes.Array[ctypes.c_uint32], ctypes.c_uint32 * 8]
@@ -426,15 +391,4 @@ class Control(ctypes.Structure):
 
 def layout_check() -> Iterator[str]:
     """Has the compiler hold every size and offset here against those in nvml.h."""
-    yield '#include "nvml.h"'
-    yield "#include <stddef.h>"
-    for struct in (Call, Process, Sample, Field, Instance, Event, Gpu, Control):
-        name = f"struct {struct.__name__.lower()}"
-        yield _assert(f"sizeof({name})", ctypes.sizeof(struct))
-        for field, *_ in struct._fields_:
-            yield _assert(f"offsetof({name}, {field})", getattr(struct, field).offset)
-            yield _assert(f"sizeof((({name} *)0)->{field})", getattr(struct, field).size)
-
-
-def _assert(expression: str, value: int) -> str:
-    return f'_Static_assert({expression} == {value}, "nvml.py and nvml.h differ");'
+    return assertions("nvml.h", (Call, Process, Sample, Field, Instance, Event, Gpu, Control))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from typing import Any
 
-from gputally.machine import OPEN, Access
+from gputally.machine import OPEN, Access, Gpu
 from gputally.model import Unreadable
 
 
@@ -24,6 +25,21 @@ class Silent:
     async def lines(self, url: str, access: Access = OPEN) -> AsyncIterator[bytes]:
         raise Unreadable("nobody is there")
         yield b""
+
+    def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
+        raise Unreadable("nobody is there")
+
+    def dcgm(self, call: str, *args: Any) -> Any:
+        raise Unreadable("nobody is there")
+
+    def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
+        raise Unreadable("nobody is there")
+
+    def device(self, path: str) -> int:
+        raise Unreadable("nothing is there")
+
+    def dated(self, path: str, most: int) -> tuple[float, bytes]:
+        raise Unreadable("nothing is there")
 
     def folder(self, path: str) -> Mapping[str, str]:
         raise Unreadable("nothing is there")

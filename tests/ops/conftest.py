@@ -9,7 +9,7 @@ from tests.ops.scene import DATA, SEEDS, Prometheus, Scene, Target, nodes, servi
 FIRST_SCRAPES = 5
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def scene(prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """Simulated nodes and what dcgm-exporter and nvidia-smi told, scraped long enough for rates."""
     foreign = b"".join(path.read_bytes() for path in sorted(DATA.glob("*.prom")))
@@ -25,7 +25,7 @@ def scene(prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             yield Scene(server, daemons)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(scene: Scene) -> Prometheus:
     """That Prometheus."""
     return scene.server

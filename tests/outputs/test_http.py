@@ -30,7 +30,7 @@ from gputally.outputs.http import (
 )
 
 T = TypeVar("T")
-PATIENCE = 30.0  # long enough for the noisiest machine; nothing waits that long when all is well
+PATIENCE = 60.0  # long enough for the noisiest machine; nothing waits that long when all is well
 PATIENT = Limits(idle_seconds=600, body_seconds=600, write_seconds=600)
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 GET_AND_CLOSE = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import re
 
 import pytest
 
+from gputally import __version__
+from gputally.dialects import DIALECTS
 from gputally.machine.clocks import VirtualClock
 from gputally.machine.simulated import SimulatedMachine
 from gputally.model import Device, Health, Snapshot
 from gputally.outputs.http import Answer, Request
+from gputally.outputs.landing import landing
 from gputally.outputs.site import Site, wants_openmetrics
 from gputally.outputs.text import OPENMETRICS_TYPE, PLAIN_TYPE
 from gputally.tally import Gpu, Tally
@@ -115,3 +119,32 @@ def test_what_is_not_there_says_what_is(served: Served) -> None:
     assert served.get("/metrics/klingon").status == 404
     assert served.get("/").status == 200
     assert b'href="/metrics"' in served.get("/").body
+
+
+def test_the_landing_page_says_what_is_behind_each_link(served: Served) -> None:
+    page = served.get("/").body.decode()
+    for link in ("/metrics", "/metrics/native", "/-/healthy", "/-/ready"):
+        assert f'<dt><a href="{link}">{link}</a></dt><dd>' in page
+        assert served.get(link).status != 404
+    assert __version__ in page
+    assert "This machine is simulated" in page
+
+
+def test_the_landing_page_needs_nothing_else_and_runs_nothing(served: Served) -> None:
+    page = served.get("/")
+    assert ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'") in page.headers
+    assert b'name="viewport"' in page.body
+    assert not re.search(rb"<script|src=|url\(|https?:|@import", page.body)
+
+
+def test_every_dialect_and_the_other_exporter_are_on_the_landing_page() -> None:
+    page = landing("local", "/metrics", [*DIALECTS, "upstream"], "/-/healthy", "/-/ready").decode()
+    assert "<dd>only metrics under the names of dcgm-exporter</dd>" in page
+    assert page.count("<dt>") == page.count("<dd>") == len(DIALECTS) + 4
+    assert 'notice"' not in page
+
+
+def test_a_path_is_text_on_the_landing_page_whatever_is_in_it() -> None:
+    page = landing("local", '/"><script>', [], "/-/healthy", "/-/ready").decode()
+    assert "<script>" not in page
+    assert 'href="/&quot;&gt;&lt;script&gt;"' in page

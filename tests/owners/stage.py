@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
-from gputally.machine import Gpu
 from gputally.machine.clocks import VirtualClock
 from gputally.model import Activity, Device, Holder, Namespaces, Process, ProcessKey, Reading, SelfUsage
 from tests.fakes.silent import Silent
@@ -51,21 +50,6 @@ class Stage(Silent):
         """A process begins, or is moved to another cgroup."""
         self.living[pid] = Process(ProcessKey(pid, start), comm, cgroup, 1_799_999_000.0)
         return self.living[pid]
-
-    def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
-        raise NotImplementedError
-
-    def smi(self, arguments: Sequence[str], deadline: float) -> bytes:
-        raise NotImplementedError
-
-    def dated(self, path: str, most: int) -> tuple[float, bytes]:
-        raise NotImplementedError
-
-    def device(self, path: str) -> int:
-        raise NotImplementedError
-
-    def dcgm(self, call: str, *args: Any) -> Any:
-        raise NotImplementedError
 
     def process(self, pid: int) -> Process | None:
         self.asked["process"] += 1

@@ -179,21 +179,20 @@ def test_the_order_of_lines_does_not_matter() -> None:
 )
 def test_four_times_the_text_takes_about_four_times_the_time(segment: str) -> None:
     for head in ("/", "/user.slice/", "/../", "/ecs/", "/x/"):
-        short, long = (
-            _cpu_seconds("0::" + head + (segment + "/") * (n // len(segment))) for n in (16_000, 64_000)
-        )
-        assert long < 10 * short + 0.01  # a quadratic parser would take sixteen times as long
+        texts = ["0::" + head + (segment + "/") * (n // len(segment)) for n in (16_000, 64_000)]
+        assert any(_keeps_pace(*texts) for _ in range(5)), "not once, though others use the machine too"
+
+
+def _keeps_pace(short: str, long: str) -> bool:
+    """Whether the long text costs not much more for its length; a quadratic parser would take 16 times."""
+    return _cpu_seconds(long) < 10 * _cpu_seconds(short) + 0.01
 
 
 def _cpu_seconds(text: str) -> float:
-    """The least of a few tries, since others use the machine too."""
-    tries = []
-    for _ in range(3):
-        began = time.process_time()
-        parse(text)
-        parse(text.replace("/", "\n0::/"))
-        tries.append(time.process_time() - began)
-    return min(tries)
+    began = time.process_time()
+    parse(text)
+    parse(text.replace("/", "\n0::/"))
+    return time.process_time() - began
 
 
 def test_our_own_pod_is_where_a_sibling_runs() -> None:

@@ -60,7 +60,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(work)
 
 
-async def until(look: Any, seconds: float = 10.0) -> None:
+async def until(look: Any, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not look():
         assert time.monotonic() < deadline

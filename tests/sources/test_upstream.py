@@ -121,9 +121,10 @@ def test_f56_a_bad_answer_is_refused_with_a_reason_and_shows_nothing_old(
         assert find(down, "gputally_up") == [1]
         assert server.get("/metrics/upstream").status == 503
         server.line(f"upstream is down: .*({reason})")
-        began = time.monotonic()
-        server.metrics()
-        assert time.monotonic() - began < 1
+        asked = len(pages.requests)
+        for _ in range(20):
+            server.metrics()
+        assert len(pages.requests) - asked < 10, "a scrape asked for the page"
         pages.behaviour = page(text)
         assert find(server.wait_for(up), TEMP) == [31, 32]
         assert find(server.metrics(), "gputally_self_resident_memory_bytes")[0] < 200 * 2**20

@@ -202,7 +202,7 @@ def test_what_is_plain_text_is_read(text: str) -> None:
 
 
 def test_a_hard_line_is_read_in_no_time() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     for text in (
         't{gpu="' + "\\\\" * 30_000 + "\n",
         "t{" + 'a="' * 20_000 + "\n",
@@ -210,4 +210,4 @@ def test_a_hard_line_is_read_in_no_time() -> None:
     ):
         with pytest.raises(Unreadable):
             families(text)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5

@@ -16,6 +16,8 @@ class Dialect:
     """A table, made to measure, and what more than usual the ledger must keep for it."""
 
     metrics: Callable[[Options], tuple[Metric, ...]]
+    names: str
+    """Whose names they are, in a few words."""
     stays: bool = False
     """Every process on a GPU, without bounds of age and number."""
     claims: bool = False
@@ -23,11 +25,13 @@ class Dialect:
 
 
 DIALECTS: Mapping[str, Dialect] = {
-    "native": Dialect(lambda options: native.metrics(options.pod_labels, options.pod_annotations)),
-    "purplepill": Dialect(purplepill.metrics),
-    "my_gpu": Dialect(my_gpu.metrics, stays=True),
-    "pod_gpu": Dialect(pod_gpu.metrics, claims=True),
-    "vgpu": Dialect(vgpu.metrics),
-    "dcgm": Dialect(dcgm.metrics, claims=True),
-    "nvidia_smi": Dialect(lambda _: nvidia_smi.METRICS),
+    "native": Dialect(
+        lambda options: native.metrics(options.pod_labels, options.pod_annotations), "gputally's own names"
+    ),
+    "purplepill": Dialect(purplepill.metrics, "the names of CM PurplePill"),
+    "my_gpu": Dialect(my_gpu.metrics, "the names of My GPU Exporter", stays=True),
+    "pod_gpu": Dialect(pod_gpu.metrics, "the names of pod-gpu-metrics-exporter", claims=True),
+    "vgpu": Dialect(vgpu.metrics, "the names of k8s-vgpu-monitor"),
+    "dcgm": Dialect(dcgm.metrics, "the names of dcgm-exporter", claims=True),
+    "nvidia_smi": Dialect(lambda _: nvidia_smi.METRICS, "the names of the nvidia-smi sidecar"),
 }

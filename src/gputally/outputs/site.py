@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from gputally import __version__
 from gputally.dialects import native
 from gputally.joined import PodLabels, with_pods
 from gputally.machine import Machine
@@ -15,12 +13,15 @@ from gputally.metrics import Family, Metric, families
 from gputally.model import Snapshot
 from gputally.outputs import foreign
 from gputally.outputs.http import Answer, Request
+from gputally.outputs.landing import landing
 from gputally.outputs.rendering import Text, together
 from gputally.outputs.text import OPENMETRICS_TYPE, PLAIN_TYPE, TextWriter
 from gputally.tally import Tally
 
 UPSTREAM = "upstream"
 HTML_TYPE = "text/html; charset=utf-8"
+ONLY_OURS = ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+"""A browser loads nothing more for a page, and runs nothing in it."""
 HEALTHY = ("/-/healthy", "/healthz")
 READY = ("/-/ready", "/readyz")
 NATIVE: Mapping[str, tuple[Metric, ...]] = {"native": native.METRICS}
@@ -59,6 +60,8 @@ class Site:
         """Path -> what is served there."""
         self._published_at: float | None = None
         self._bare = _bare(machine)
+        page = landing(machine.name, path, self._alone, HEALTHY[0], READY[0])
+        self._landing = Answer(200, page, HTML_TYPE, (ONLY_OURS,))
         self.served = False
         """The newest Tally was asked for."""
 
@@ -117,7 +120,7 @@ class Site:
         if request.path == self._path or request.path.startswith(f"{self._path}/"):
             return self._metrics(request)
         if request.path == "/":
-            return Answer(200, _landing(self._path, self._alone), HTML_TYPE)
+            return self._landing
         if request.path in HEALTHY:
             return Answer(200, b"healthy\n")
         if request.path in READY:
@@ -185,13 +188,3 @@ def _number(text: str) -> float:
 @lru_cache(maxsize=KNOWN_CLIENTS)
 def _accepts(accept: str, encoding: str) -> bool:
     return max(_quality(accept, encoding), _quality(accept, "*")) > 0
-
-
-def _landing(path: str, dialects: Sequence[str]) -> bytes:
-    links = [path, *(f"{path}/{name}" for name in dialects), *HEALTHY[:1], *READY[:1]]
-    items = "".join(f'<li><a href="{html.escape(link)}">{html.escape(link)}</a></li>' for link in links)
-    return (
-        "<!doctype html><html lang=en><meta charset=utf-8><title>gputally</title>"
-        f"<h1>gputally {__version__}</h1><p>Who uses each GPU, how much, and for how many joules.</p>"
-        f"<ul>{items}</ul></html>\n"
-    ).encode()

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
 
 from gputally import files
-from gputally.lanes import Lane
 from gputally.loop import Followed, Outlet
-from gputally.model import Unreadable
+from gputally.writing import Writer
 
-log = logging.getLogger(__name__)
-
-DEADLINE = 10.0
 READABLE = 0o644
 """node_exporter runs as another user."""
 
 
 class Textfile:
-    """Writes in a lane, so that no disk holds anybody up; says once when it cannot, and counts."""
+    """A file in a folder of ours; each write that failed is counted."""
 
     def __init__(
         self, directory: str, name: str, body: Callable[[], bytes], failed: Callable[[], None]
@@ -29,10 +23,7 @@ class Textfile:
         self._directory = directory
         self._name = name
         self._body = body
-        self._failed = failed
-        self._failing = False
-        self._lane = Lane("textfile")
-        self._writing: asyncio.Task[None] | None = None
+        self._writer = Writer(f"{directory}/{name}", "what is there stays", failed)
 
     def check(self) -> None:
         """Raise Unsafe where others could write too, or we could not."""
@@ -47,33 +38,15 @@ class Textfile:
 
     def behind(self, outlet: Outlet) -> Outlet:
         """The outlet, with the file written after each publication."""
-        return Followed(outlet, self._start)
+        return Followed(outlet, self._begin)
 
     async def end(self) -> None:
         """Remove the file: numbers of a program that ended are not to be scraped as if it ran."""
-        if self._writing is not None:
-            await self._writing
-        with suppress(OSError, files.Unsafe, Unreadable):
-            await self._lane.ask(self._remove, DEADLINE)
+        await self._writer.remove(self._remove)
 
-    def _start(self) -> None:
+    def _begin(self) -> None:
         body = self._body()
-        self._writing = asyncio.ensure_future(self._publish(body))
-
-    async def _publish(self, body: bytes) -> None:
-        try:
-            await self._lane.ask(lambda: self._write(body), DEADLINE)
-        except (OSError, files.Unsafe, Unreadable) as error:
-            self._failed()
-            if not self._failing:
-                log.warning(
-                    "%s in %s cannot be written, what is there stays: %s", self._name, self._directory, error
-                )
-            self._failing = True
-        else:
-            if self._failing:
-                log.info("%s in %s is written again", self._name, self._directory)
-            self._failing = False
+        self._writer.begin(lambda: self._write(body))
 
     def _write(self, body: bytes) -> None:
         folder = files.open_folder(self._directory)
