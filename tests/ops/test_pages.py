@@ -4,14 +4,15 @@ import re
 import subprocess
 
 from gputally.config import SETTINGS
+from gputally.owners.runtime_socket import FLAGS
 from gputally.verify_options import VERIFY_OPTIONS
 from tests.daemon import GPUTALLY, environment
 from tests.ops.rules import ROOT
 
 OPERATIONS = (ROOT / "docs/OPERATIONS.md").read_text()
 SECURITY = (ROOT / "docs/SECURITY.md").read_text()
-ELSEWHERE = {"version", "now"}
-"""Flags of gputally without a command, and of systemctl."""
+ELSEWHERE = {"version", "now", "kubelet-arg", *FLAGS}
+"""Flags of gputally without a command, of systemctl and of kubelets."""
 ARRIVES: set[str] = set()
 
 
