@@ -25,7 +25,7 @@ ROOTS = (
     "/var/lib/rancher/k3s/agent/kubelet",
 )
 DEADLINE = 5.0
-FIRST_PAUSE, LONGEST_PAUSE = 15.0, 600.0
+FIRST_PAUSE, LONGEST_PAUSE = 60.0, 600.0
 """Seconds between two looks for what was not there, twice as many each time: each walks through /proc."""
 
 

@@ -84,8 +84,9 @@ class NvmlSource:
         await self.driver.resting(now, self._lanes())
         await self._enumerate(now)
         turns = Turns(self._deadline)
+        hung = {seat.device.uuid for seat in self._seats.values() if seat.lane.stuck}
         for seat in self._seats.values():
-            self._ask(seat, pace, now, turns)
+            self._ask(seat, pace, now, turns, hung)
         waits = self._events.ask(turns) if pace is Pace.INTERVAL else None
         await turns.all(TURN)
         asked = (waits, *(seat.reading for seat in self._seats.values()))
@@ -177,10 +178,10 @@ class NvmlSource:
             if seat.device.uuid:
                 self._missing[seat.device.uuid] = bare(seat.device, State.LOST)
 
-    def _ask(self, seat: Seat, pace: Pace, now: float, turns: Turns) -> None:
+    def _ask(self, seat: Seat, pace: Pace, now: float, turns: Turns, hung: set[str]) -> None:
         if seat.reading is not None or seat.lane.busy or now < seat.not_before:
             return
-        gpu, hung = seat.gpu, {s.device.uuid for s in self._seats.values() if s.lane.stuck}
+        gpu = seat.gpu
         identify, seat.identify = seat.identify, False
         if now < seat.gauges_not_before:
             pace = Pace.TICK
