@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import logging
 import os
@@ -50,8 +49,6 @@ GRACE = 2.0
 DOOM_EVERY = 5.0
 GARBAGE = 10_000
 """New objects after which the collector looks for cycles: a publication makes thousands, and hardly any."""
-M_MMAP_THRESHOLD = -3
-LARGE = 65_536
 RENEW_EVERY = 2.0
 SHOW_FROM = (1_000.0, 1_800_000_000.0)
 """Where `show` starts the clocks of the simulated machine, so that the same seed shows the same bytes."""
@@ -100,7 +97,6 @@ async def serve(config: Config) -> bool:
     renewing = asyncio.ensure_future(_renew(certificates, server)) if certificates else None
     gc.freeze()  # what is loaded by now stays: the collector need not walk through it again and again
     gc.set_threshold(GARBAGE)
-    _give_back_large_blocks()
     await loop.run(
         machine.clock,
         collector,
@@ -250,15 +246,6 @@ def _keeper(config: Config, machine: Machine) -> Keeper | None:
 async def _end(step: Coroutine[None, None, None]) -> None:
     with suppress(TimeoutError):
         await asyncio.wait_for(step, GRACE)
-
-
-def _give_back_large_blocks() -> None:
-    """Have the C library map texts and answers by themselves, as it does until it has seen the first freed.
-
-    From then on it would keep as much memory as the largest ones ever took.
-    """
-    with suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
 
 
 def _allow_more_descriptors() -> None:
