@@ -211,14 +211,12 @@ class _Tick:
         The unknown come last.
         """
         weights, unknown = [*weighed.weights.values()], [weighed.unknown] if weighed.unknown else []
-        mean, trust, watts = learned.mean_watts, learned.trust, learned.watts
-        if weighed.by != "activity" or not mean or not trust:
+        if weighed.by != "activity" or not learned.mean_watts or not learned.trust:
             return weights + unknown
-        learned_watts = map(watts.get, self._consumers(weighed), repeat(mean))
-        prices = [mean + trust * (each - mean) for each in learned_watts]
+        prices = [*map(learned.weight, self._consumers(weighed)), *(learned.mean_watts for _ in unknown)]
         return [
             max(1, round(1e3 * busy_us * price))
-            for busy_us, price in zip(weights + unknown, prices + [mean] * len(unknown), strict=True)
+            for busy_us, price in zip(weights + unknown, prices, strict=True)
         ]
 
     def _charge_idle(self, idle_uj: int, weighed: Weighed) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import repeat
-
 from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Snapshot
 
 NOBODY = (UNKNOWN, PENDING, UNNAMED)
@@ -13,9 +11,10 @@ KNOWN = ("mapped", "host")
 
 def coverage(device: Device, snapshot: Snapshot) -> float | None:
     """Traced part of the busy time just seen, or of the processes if none is busy; None without any."""
-    if sum(snapshot.process_results.values()) == sum(map(snapshot.process_results.get, KNOWN, repeat(0))):
-        return 1.0 if device.holders or device.activities else None
     busy = [(a.pid, a.sm_ratio) for a in device.activities or () if a.sm_ratio > 0]
+    results = snapshot.process_results
+    if results and sum(results.values()) == sum(results.get(result, 0) for result in KNOWN):
+        return 1.0 if busy or device.holders else None
     weights = busy or [(pid, 1.0) for pid in {holder.pid for holder in device.holders or ()}]
     total = sum(weight for _, weight in weights)
     if not total:

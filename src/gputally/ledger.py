@@ -177,12 +177,7 @@ class Ledger:
             account.seen_at = now
             account.window_us += busy_us or 0
             account.window_uj += energy_uj + idle_uj
-            totals = account.totals
-            totals.energy_uj += energy_uj
-            totals.estimated_uj += estimated_uj
-            totals.idle_uj += idle_uj
-            if busy_us is not None:
-                totals.busy_us = (totals.busy_us or 0) + busy_us
+            account.totals.count(energy_uj, estimated_uj, idle_uj, busy_us)
             place = (owner.kind, owner.namespace, uuid)
             total = sums.get(place)
             if total is None:

@@ -50,7 +50,6 @@ class LocalNvml:
             "nvmlEventSetFree": self._events.free,
         }
         self._of_handle: dict[str, Callable[..., Any]] = {
-            "nvmlDeviceGetMemoryInfo_v2": _memory_v2,
             "nvmlDeviceGetFieldValues": self._tables.field_values,
             "nvmlDeviceGetMigDeviceHandleByIndex": self._instance,
         }
@@ -92,6 +91,8 @@ class LocalNvml:
             ask = self._tables.samples_of(handle)
         elif call in self._of_uuid:
             ask = partial(self._of_uuid[call], gpu, handle)
+        elif call in numbers.RECORDS:
+            ask = numbers.record(handle, call)
         elif call in self._of_handle:
             ask = partial(self._of_handle[call], handle)
         else:
@@ -155,10 +156,6 @@ def _bound(call: str) -> Callable[..., Any]:
     if function is None:
         raise Unreadable(f"{call}: nvidia-ml-py does not know this call", FUNCTION_NOT_FOUND)
     return function
-
-
-def _memory_v2(handle: Any) -> Any:
-    return _plain(pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2))
 
 
 def _plainly(function: Callable[..., Any], *args: Any) -> Any:

@@ -60,9 +60,7 @@ def ready(handle: Any, call: str, *args: int) -> Callable[[], Any] | None:
         return _number(function(call), handle, args, NUMBERS[call]())
     if call in PAIRS:
         return _pair(function(call), handle, _INT(), _INT())
-    if call in RECORDS:
-        return _record(function(call), handle, *RECORDS[call])
-    return None
+    return record(handle, call) if call in RECORDS else None
 
 
 def _number(ask: Callable[..., int], handle: Any, args: tuple[int, ...], answer: Any) -> Callable[[], int]:
@@ -70,7 +68,7 @@ def _number(ask: Callable[..., int], handle: Any, args: tuple[int, ...], answer:
 
     def number() -> int:
         if code := ask(*given):
-            raise _unreadable(code)
+            raise _unreadable(ask, code)
         told: int = answer.value
         return told
 
@@ -82,24 +80,24 @@ def _pair(ask: Callable[..., int], handle: Any, one: Any, other: Any) -> Callabl
 
     def pair() -> list[int]:
         if code := ask(*given):
-            raise _unreadable(code)
+            raise _unreadable(ask, code)
         return [one.value, other.value]
 
     return pair
 
 
-def _record(
-    ask: Callable[..., int], handle: Any, layout: struct.Struct, names: tuple[str, ...], begin: bytes
-) -> Callable[[], dict[str, int]]:
+def record(handle: Any, call: str) -> Callable[[], dict[str, int]]:
+    """A call that fills a record, made ready on that handle."""
+    ask, (layout, names, begin) = function(call), RECORDS[call]
     answer = ctypes.create_string_buffer(begin, layout.size)
 
-    def record() -> dict[str, int]:
+    def read() -> dict[str, int]:
         if code := ask(handle, answer):
-            raise _unreadable(code)
+            raise _unreadable(ask, code)
         return dict(zip(names, layout.unpack(answer), strict=True))
 
-    return record
+    return read
 
 
-def _unreadable(code: int) -> Unreadable:
-    return Unreadable(str(pynvml.NVMLError(code)), code)
+def _unreadable(ask: Any, code: int) -> Unreadable:
+    return Unreadable(f"{ask.__name__}: {pynvml.NVMLError(code)}", code)

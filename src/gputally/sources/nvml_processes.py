@@ -98,64 +98,58 @@ class Processes:
 
     def holders(self, total_bytes: int | None, instances: Sequence[Instance] | None) -> Values:
         """Processes of all lists, each once on each instance, with the memory it has there."""
-        lists = self._lists(self.ask.uuid)
+        lists = self._lists(self.ask.uuid, total_bytes)
         # The parent's lists need rights that an instance's do not.
-        parts = {} if lists or not instances else {i.uuid: self._lists(i.uuid) for i in instances}
-        told = (total_bytes, instances, lists, parts)
+        parts = (
+            {} if lists or not instances else {i.uuid: self._lists(i.uuid, total_bytes) for i in instances}
+        )
+        told = (instances, lists, parts)
         if told != self._told:
             self._told = told
-            found = self._understood(*told)
+            found = _understood(*told)
             self._listed = frozenset(pid for pid, _ in found or ())
             self._holders = None if found is None else tuple(Holder(p, m, i) for (p, i), m in found.items())
-        # A tuple of its own each time, of the same holders: that is how a new list is told from an old one.
-        return {"holders": None if self._holders is None else (*self._holders,)}
+        return {"holders": self._holders}
 
-    def _lists(self, uuid: str) -> list[Rows]:
-        """What the lists of a GPU or instance say, as far as it tells them."""
+    def _lists(self, uuid: str, total_bytes: int | None) -> list[Rows]:
+        """What the lists of a GPU or instance say, as far as it tells them and they can be true."""
         told = []
         for call in PROCESS_LISTS:
             with suppress(Unreadable):
-                told.append(self.ask.supported(uuid, call))
+                rows = self.ask.supported(uuid, call)
+                if all(_plausible(pid, used, total_bytes) for pid, used, *_ in rows):
+                    told.append(rows)
+                else:
+                    self.ask.drop("implausible_process_list")
         return told
-
-    def _understood(
-        self,
-        total_bytes: int | None,
-        instances: Sequence[Instance] | None,
-        lists: Sequence[Rows],
-        parts: Mapping[str, Sequence[Rows]],
-    ) -> dict[Place, int | None] | None:
-        """(pid, instance) -> memory; None if no list tells anything."""
-        where = {(i.gpu_instance, i.compute_instance): i.uuid for i in instances or ()}
-        found = self._of(lists, total_bytes, where)
-        for uuid, its_lists in parts.items():
-            one = self._of(its_lists, total_bytes, {}, uuid)
-            found = found if one is None else {**(found or {}), **one}
-        return found
-
-    def _of(
-        self,
-        lists: Sequence[Rows],
-        total_bytes: int | None,
-        instances: Mapping[tuple[int, int], str],
-        otherwise: str = "",
-    ) -> dict[Place, int | None] | None:
-        memory: dict[Place, int | None] = {}
-        known = False
-        for rows in lists:
-            if not all(_plausible(pid, used, total_bytes) for pid, used, *_ in rows):
-                self.ask.drop("implausible_process_list")
-                self._told = ()  # to be counted each time
-                continue
-            known = True
-            for pid, used, *place in rows:
-                # One with several contexts has its memory in each list.
-                key = (pid, instances.get((place[0], place[1]), otherwise))
-                before = memory.get(key)
-                memory[key] = used if before is None else max(before, used or 0)
-        return memory if known else None
 
 
 def _plausible(pid: int, used: int | None, total_bytes: int | None) -> bool:
     """Whether a record can be one; a driver that lays its records out differently gives others."""
     return 0 < pid <= HIGHEST_PID and (used is None or total_bytes is None or used <= total_bytes)
+
+
+def _understood(
+    instances: Sequence[Instance] | None, lists: Sequence[Rows], parts: Mapping[str, Sequence[Rows]]
+) -> dict[Place, int | None] | None:
+    """(pid, instance) -> memory; None if no list tells anything."""
+    if not lists and not any(parts.values()):
+        return None
+    where = {(i.gpu_instance, i.compute_instance): i.uuid for i in instances or ()}
+    found = _memory(lists, where)
+    for uuid, its_lists in parts.items():
+        found |= _memory(its_lists, {}, uuid)
+    return found
+
+
+def _memory(
+    lists: Sequence[Rows], instances: Mapping[tuple[int, int], str], otherwise: str = ""
+) -> dict[Place, int | None]:
+    memory: dict[Place, int | None] = {}
+    for rows in lists:
+        for pid, used, *place in rows:
+            # One with several contexts has its memory in each list.
+            key = (pid, instances.get((place[0], place[1]), otherwise))
+            before = memory.get(key)
+            memory[key] = used if before is None else max(before, used or 0)
+    return memory
