@@ -95,6 +95,24 @@ async def test_a_process_that_moves_is_noticed_within_a_minute() -> None:
 
 
 @awaited
+async def test_a_process_that_stays_costs_one_small_file_a_minute() -> None:
+    stage, cards = Stage(), Cards(1)
+    process = stage.start(1, "0::/system.slice/slurmd.service\n")
+    stage.files["/proc/1/cgroup"] = process.cgroup.encode()
+    collector = Collector(stage, (cards,))
+    await take(stage, cards, collector=collector)
+    asked = stage.asked["process"]
+    await stage.clock.until(1061)
+    await take(stage, cards, collector=collector)
+    assert stage.asked["process"] == asked
+    stage.start(1, "0::/system.slice/slurmstepd.scope/job_7/step_0\n")
+    stage.files["/proc/1/cgroup"] = b"0::/system.slice/slurmstepd.scope/job_7/step_0\n"
+    await stage.clock.until(1122)
+    moved = await take(stage, cards, collector=collector)
+    assert moved.owners[process.key] == Owner("slurm", workload="7")
+
+
+@awaited
 async def test_a_known_process_costs_no_question() -> None:
     stage, cards = Stage(), Cards(*range(1, 201))
     for pid in range(1, 201):
