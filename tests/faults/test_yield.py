@@ -197,8 +197,8 @@ def test_F08_the_label_of_the_node_begins_and_ends_a_rest(
     fake: FakeNvml, api: WebServer, tmp_path: Path
 ) -> None:
     with labelled(fake, api, tmp_path) as node:
-        up = works(node, fake)
-        assert find(up, "gputally_source_up", source="node") == [1]
+        works(node, fake)
+        node.wait_for(lambda s: find(s, "gputally_source_up", source="node") == [1])
         api.label("node-01", client=PAUSED)
         rests(node, fake)
         api.label("node-01", client="true")
