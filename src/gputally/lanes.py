@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from gputally.model import Unreadable
@@ -81,14 +80,16 @@ class Turns:
     async def all(self, turn: float) -> None:
         """Have every call begun: when the one before returned, or did not within its turn."""
         while self._waiting:
-            self.begin()
-            while await self._told(turn) and self._waiting:
-                pass
+            told = await self._told(turn, begin=True)
+            while told and self._waiting:
+                told = await self._told(turn)
 
-    async def _told(self, turn: float) -> int:
+    async def _told(self, turn: float, *, begin: bool = False) -> int:
         """How many calls have returned, once that is all of them or the turn is over."""
         news = self._news = self._loop.create_future()
         over = self._loop.call_later(turn, _set, news)
+        if begin:  # as the last thing: until we wait, the thread that is woken cannot run
+            self.begin()
         await news
         over.cancel()
         return self._tell()
@@ -162,26 +163,37 @@ class _Crew:
     """Daemon threads: as many as there are calls out, and a few to spare."""
 
     def __init__(self) -> None:
-        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._idle = 0
+        self._idle: list[_Hand] = []
 
     def do(self, work: Callable[[], None]) -> None:
         """Have a thread do this at once, whatever the others are stuck in."""
-        with self._lock:
-            idle = self._idle > 0
-            self._idle -= idle
-        if not idle:
-            threading.Thread(target=self._serve, name="lane", daemon=True).start()
-        self._work.put(work)
+        try:
+            hand = self._idle.pop()
+        except IndexError:
+            hand = _Hand(self._idle)
+            threading.Thread(target=hand.serve, name="lane", daemon=True).start()
+        hand.work = work
+        hand.go.release()
 
-    def _serve(self) -> None:
+
+class _Hand:
+    """One of the crew: each waits for itself, so that no other is woken in vain."""
+
+    work: Callable[[], None]
+
+    def __init__(self, idle: list[_Hand]) -> None:
+        self._idle = idle
+        self.go = threading.Lock()
+        self.go.acquire()
+
+    def serve(self) -> None:
+        """In its thread: do what there is to do, until there are hands enough without it."""
         while True:
-            self._work.get()()
-            with self._lock:
-                if self._idle >= SPARE:
-                    return
-                self._idle += 1
+            self.go.acquire()
+            self.work()
+            if len(self._idle) >= SPARE:
+                return
+            self._idle.append(self)
 
 
 _CREW = _Crew()

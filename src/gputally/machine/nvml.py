@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -12,8 +13,8 @@ from typing import Any
 import pynvml
 
 from gputally.machine import Gpu
-from gputally.machine import nvml_numbers as numbers
 from gputally.machine.nvml_kept import EventSet, Meters
+from gputally.machine.nvml_numbers import LAYOUTS, Answers, Numbers
 from gputally.machine.nvml_tables import FUNCTION_NOT_FOUND, Tables
 from gputally.model import Unreadable
 
@@ -28,7 +29,7 @@ PLACES = (
 """Where the library lies when the system loader does not find it: GKE, gpu-operator, WSL."""
 
 SONAME = "libnvidia-ml.so.1"
-SAMPLES = "nvmlDeviceGetProcessUtilization"
+RECORDS = ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2")
 LISTS = {f"nvmlDeviceGet{kind}RunningProcesses": kind for kind in ("Compute", "Graphics", "MPSCompute")}
 
 
@@ -40,6 +41,7 @@ class LocalNvml:
         self._handles: dict[str, Any] = {}
         self._ready: dict[str, dict[str, Callable[..., Any]]] = {}
         """Calls that were made before, on the handle that they were made on."""
+        self._own = _Own()
         self._tables = Tables()
         self._meters = Meters()
         self._events = EventSet()
@@ -50,6 +52,7 @@ class LocalNvml:
             "nvmlEventSetFree": self._events.free,
         }
         self._of_handle: dict[str, Callable[..., Any]] = {
+            "nvmlDeviceGetProcessUtilization": self._tables.samples,
             "nvmlDeviceGetFieldValues": self._tables.field_values,
             "nvmlDeviceGetMigDeviceHandleByIndex": self._instance,
         }
@@ -72,12 +75,23 @@ class LocalNvml:
         except pynvml.NVMLLibraryMismatchError as error:
             raise Unreadable(f"{call}: {error}", FUNCTION_NOT_FOUND) from None
 
-    def ready(self, gpu: str, call: str, *args: Any) -> Callable[[], Any]:
-        """The call, to be made again and again; what is behind it holds until the GPU is found anew."""
+    def batch(
+        self, gpu: str, calls: Sequence[tuple[Any, ...]], ends: Collection[int]
+    ) -> Callable[[], Answers] | None:
+        """Calls that tell numbers, to be made again until the GPU is found anew; None if some tell more."""
+        if not all(call[0] in LAYOUTS for call in calls):
+            return None
         with suppress(pynvml.NVMLError):
-            if ask := numbers.ready(self._handle(gpu), call, *args):
-                return ask
-        return partial(self, gpu, call, *args)
+            handle, key = self._handle(gpu), tuple(calls)
+            return lambda: self._numbers(key)(handle, ends)
+        return None
+
+    def _numbers(self, calls: tuple[tuple[Any, ...], ...]) -> Numbers:
+        """This thread's own."""
+        numbers = self._own.numbers.get(calls)
+        if numbers is None:
+            numbers = self._own.numbers[calls] = Numbers(calls, self._tables.function)
+        return numbers
 
     def _prepare(self, gpu: str | None, call: str) -> Callable[..., Any]:
         """The function behind a call, with its GPU; looked up once, since each is called very often."""
@@ -87,12 +101,10 @@ class LocalNvml:
         ask: Callable[..., Any]
         if call in LISTS:
             ask = self._tables.list_of(LISTS[call], handle)
-        elif call == SAMPLES:
-            ask = self._tables.samples_of(handle)
         elif call in self._of_uuid:
             ask = partial(self._of_uuid[call], gpu, handle)
-        elif call in numbers.RECORDS:
-            ask = numbers.record(handle, call)
+        elif call in RECORDS:
+            ask = partial(self._record, call, handle)
         elif call in self._of_handle:
             ask = partial(self._of_handle[call], handle)
         else:
@@ -100,10 +112,17 @@ class LocalNvml:
         self._ready.setdefault(gpu, {})[call] = ask
         return ask
 
+    def _record(self, call: str, handle: Any) -> Any:
+        (answer,), _ = self._numbers(((call,),))(handle, ())
+        if isinstance(answer, Unreadable):
+            raise answer
+        return answer
+
     def _init(self) -> None:
         _load(self._library)
         pynvml.nvmlInit()
         self._tables.forget()
+        self._own = _Own()
 
     def _shutdown(self) -> None:
         self._events.free()
@@ -131,6 +150,14 @@ class LocalNvml:
         if handle is None:
             handle = self._handles[uuid] = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         return handle
+
+
+class _Own(threading.local):
+    """What a thread has for itself."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[tuple[tuple[Any, ...], ...], Numbers] = {}
+        """Calls that it made together."""
 
 
 def _load(library: str | None) -> None:

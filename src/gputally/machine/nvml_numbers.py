@@ -1,4 +1,4 @@
-"""NVML's calls that tell a number or two: made ready once for each GPU, since they are asked again and again.
+"""NVML's calls that tell a few numbers: made ready for a GPU, since they are asked again and again.
 
 The binding's own functions do the same, and take several times as long over it.
 """
@@ -7,97 +7,121 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
-from typing import Any
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 import pynvml
 
-from gputally.machine.nvml_tables import function
+from gputally.machine.nvml_tables import FUNCTION_NOT_FOUND
 from gputally.model import Unreadable
 
-_INT, _LONG = ctypes.c_uint, ctypes.c_ulonglong
 
-NUMBERS: dict[str, Any] = {
+class Layout(NamedTuple):
+    """What a call writes behind its last arguments."""
+
+    format: str
+    """As `struct` has it; a multiple of eight bytes, so that the next answer lies well."""
+    arguments: tuple[int, ...] = (0,)
+    """Where in it each of them points to."""
+    names: tuple[str, ...] = ()
+    """Of the numbers of a record."""
+    begin: bytes = b""
+    """How a record must begin when it is handed in."""
+
+
+_INT, _LONG, _PAIR = Layout("I4x"), Layout("Q"), Layout("II", arguments=(0, 4))
+
+LAYOUTS = {
     "nvmlDeviceGetTotalEnergyConsumption": _LONG,
     "nvmlDeviceGetPowerUsage": _INT,
     "nvmlDeviceGetEnforcedPowerLimit": _INT,
+    "nvmlDeviceGetPowerManagementDefaultLimit": _INT,
+    "nvmlDeviceGetPowerManagementLimitConstraints": _PAIR,
     "nvmlDeviceGetTemperature": _INT,
+    "nvmlDeviceGetTemperatureThreshold": _INT,
     "nvmlDeviceGetClockInfo": _INT,
+    "nvmlDeviceGetMaxClockInfo": _INT,
     "nvmlDeviceGetPerformanceState": _INT,
     "nvmlDeviceGetCurrentClocksEventReasons": _LONG,
     "nvmlDeviceGetCurrentClocksThrottleReasons": _LONG,
     "nvmlDeviceGetFanSpeed": _INT,
-}
-"""Calls that write one number behind their last argument, and of which type."""
-
-PAIRS = (
-    "nvmlDeviceGetEncoderUtilization",
-    "nvmlDeviceGetDecoderUtilization",
-    "nvmlDeviceGetJpgUtilization",
-    "nvmlDeviceGetOfaUtilization",
-    "nvmlDeviceGetMigMode",
-)
-"""Calls that write two numbers behind their last arguments."""
-
-RECORDS = {
-    "nvmlDeviceGetUtilizationRates": (struct.Struct("=II"), ("gpu", "memory"), b""),
-    "nvmlDeviceGetMemoryInfo": (struct.Struct("=QQQ"), ("total", "free", "used"), b""),
-    "nvmlDeviceGetMemoryInfo_v2": (
-        struct.Struct("=I4xQQQQ"),
-        ("version", "total", "reserved", "free", "used"),
-        struct.pack("=I", pynvml.nvmlMemory_v2),
+    "nvmlDeviceGetCurrPcieLinkGeneration": _INT,
+    "nvmlDeviceGetCurrPcieLinkWidth": _INT,
+    "nvmlDeviceGetPcieThroughput": _INT,
+    "nvmlDeviceGetPersistenceMode": _INT,
+    "nvmlDeviceGetAccountingMode": _INT,
+    "nvmlDeviceGetComputeMode": _INT,
+    "nvmlDeviceGetEccMode": _PAIR,
+    "nvmlDeviceGetMigMode": _PAIR,
+    "nvmlDeviceGetEncoderUtilization": _PAIR,
+    "nvmlDeviceGetDecoderUtilization": _PAIR,
+    "nvmlDeviceGetJpgUtilization": _PAIR,
+    "nvmlDeviceGetOfaUtilization": _PAIR,
+    "nvmlDeviceGetUtilizationRates": Layout("II", names=("gpu", "memory")),
+    "nvmlDeviceGetMemoryInfo": Layout("QQQ", names=("total", "free", "used")),
+    "nvmlDeviceGetMemoryInfo_v2": Layout(
+        "I4xQQQQ",
+        names=("version", "total", "reserved", "free", "used"),
+        begin=struct.pack("=I", pynvml.nvmlMemory_v2),
     ),
 }
-"""Calls that fill a record behind their last argument: its layout, its names, and how it must begin."""
 
 
-def ready(handle: Any, call: str, *args: int) -> Callable[[], Any] | None:
-    """The call on that handle, made ready; None if it is not one of these.
+Answers = tuple[list[Any], list[float]]
+"""What calls were answered, and the times before the first and after each of them."""
 
-    A GPU is asked one thing at a time, so each call has one place to which its answer is written.
+
+class Numbers:
+    """Calls, each with its place in one buffer, which is read when all of them were made.
+
+    For one thread, but for all GPUs: what was just used for one of them is still near when the next one is
+    asked, and that makes the better part of what a call costs.
     """
-    if call in NUMBERS:
-        return _number(function(call), handle, args, NUMBERS[call]())
-    if call in PAIRS:
-        return _pair(function(call), handle, _INT(), _INT())
-    return record(handle, call) if call in RECORDS else None
+
+    def __init__(self, calls: Sequence[tuple[Any, ...]], find: Callable[[str], Any]) -> None:
+        layouts = [LAYOUTS[call[0]] for call in calls]
+        self._layout = struct.Struct("=" + "".join(layout.format for layout in layouts))
+        self._buffer = ctypes.create_string_buffer(self._layout.size)
+        self._calls: list[tuple[Callable[..., int], tuple[Any, ...]]] = []
+        self._answers: list[tuple[int | slice, tuple[str, ...]]] = []
+        offset = number = 0
+        for (name, *args), layout in zip(calls, layouts, strict=True):
+            places = [ctypes.byref(self._buffer, offset + place) for place in layout.arguments]
+            ctypes.memmove(places[0], layout.begin, len(layout.begin))
+            self._calls.append((_function(name, find), (*args, *places)))
+            numbers = len(layout.format.replace("4x", ""))
+            self._answers.append((number if numbers == 1 else slice(number, number + numbers), layout.names))
+            offset, number = offset + struct.calcsize(f"={layout.format}"), number + numbers
+
+    def __call__(self, handle: Any, ends: Collection[int]) -> Answers:
+        """Answers: a number, a few, a record, or Unreadable, and then none follows if it is one of `ends`."""
+        monotonic, failed = time.monotonic, dict[int, int]()
+        times = [monotonic()]
+        for ask, rest in self._calls:
+            code = ask(handle, *rest)
+            times.append(monotonic())
+            if code:
+                failed[len(times) - 2] = code
+                if code in ends:
+                    break
+        told = self._layout.unpack(self._buffer)
+        answers: list[Any] = [
+            dict(zip(names, told[at], strict=True)) if names else told[at] for at, names in self._answers
+        ]
+        for place, code in failed.items():
+            answers[place] = Unreadable(f"{self._calls[place][0].__name__}: {pynvml.NVMLError(code)}", code)
+        return answers[: len(times) - 1], times
 
 
-def _number(ask: Callable[..., int], handle: Any, args: tuple[int, ...], answer: Any) -> Callable[[], int]:
-    given = (handle, *args, ctypes.byref(answer))
+def _function(name: str, find: Callable[[str], Any]) -> Callable[..., int]:
+    """The library's function, or one that says that there is none."""
+    try:
+        found: Callable[..., int] = find(name)
+    except pynvml.NVMLError:
 
-    def number() -> int:
-        if code := ask(*given):
-            raise _unreadable(ask, code)
-        told: int = answer.value
-        return told
+        def found(*_: Any) -> int:
+            return FUNCTION_NOT_FOUND
 
-    return number
-
-
-def _pair(ask: Callable[..., int], handle: Any, one: Any, other: Any) -> Callable[[], list[int]]:
-    given = (handle, ctypes.byref(one), ctypes.byref(other))
-
-    def pair() -> list[int]:
-        if code := ask(*given):
-            raise _unreadable(ask, code)
-        return [one.value, other.value]
-
-    return pair
-
-
-def record(handle: Any, call: str) -> Callable[[], dict[str, int]]:
-    """A call that fills a record, made ready on that handle."""
-    ask, (layout, names, begin) = function(call), RECORDS[call]
-    answer = ctypes.create_string_buffer(begin, layout.size)
-
-    def read() -> dict[str, int]:
-        if code := ask(handle, answer):
-            raise _unreadable(ask, code)
-        return dict(zip(names, layout.unpack(answer), strict=True))
-
-    return read
-
-
-def _unreadable(ask: Any, code: int) -> Unreadable:
-    return Unreadable(f"{ask.__name__}: {pynvml.NVMLError(code)}", code)
+        found.__name__ = name
+    return found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import threading
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import pynvml
@@ -19,22 +19,30 @@ NO_INSTANCE = 2**32 - 1
 MOST_PROCESSES = 16_384
 FIRST_ROOM = 64
 UNWRITTEN = 0xAA
+MOST_FORMS = 16
 
 _RECORDS = {16: struct.Struct("=I4xQ"), 24: struct.Struct("=I4xQII"), 32: struct.Struct("=I4xQIIQ")}
 _WIDEST = max(_RECORDS)
 _SAMPLE = struct.Struct("=I4xQIIII")
 _FIELD = struct.Struct("=IIqqIi8s")
-_VALUES = {0: "<d", 1: "<I4x", 2: "<Q", 3: "<Q", 4: "<q", 5: "<i4x", 6: "<H6x"}
+_VALUES = {
+    kind: struct.Struct(layout).unpack
+    for kind, layout in enumerate(("<d", "<I4x", "<Q", "<Q", "<q", "<i4x", "<H6x"))
+}
 """NVML's value types: how the eight bytes of a value are read."""
 
-
 Rows = list[tuple[int | None, ...]]
+Wanted = Sequence[Sequence[int]]
 
 
 class Tables:
-    """Calls on a handle; what was learned of a driver is forgotten with it."""
+    """Calls on a handle; what was learned of a driver is forgotten with it.
+
+    All GPUs that a thread asks share its buffers: what was just used is still near, and costs less.
+    """
 
     def __init__(self) -> None:
+        self._own = _Own()
         self._widths: dict[str, int] = {}
         self._functions: dict[str, Any] = {}
         self._newest: dict[str, str] = {}
@@ -49,14 +57,18 @@ class Tables:
     def list_of(self, kind: str, handle: Any) -> Callable[[], Rows]:
         """The call that lists processes of a kind; the same list again as long as it says the same."""
         name = self._newest_of(kind)
-        ask = self._function(name)
-        fill = _Filled(lambda room, buffer: ask(handle, room, buffer))
+        ask = self.function(name)
         written, rows = b"", Rows()
 
         def processes() -> Rows:
             nonlocal written, rows
-            width, raw = self._records(name, fill)
-            if raw != written:
+            width, room = self._widths.get(name), self._own.room
+            count = room.fill(lambda size, buffer: ask(handle, size, buffer), mark=width is None)
+            if not count:
+                return []
+            width = width or self._width(name, room.view, count)
+            told = bytes(room.view[: count * width])
+            if told != written:
                 # A record: pid, memory, GPU instance, compute instance; the oldest lack the last two.
                 rows = [
                     (
@@ -64,38 +76,39 @@ class Tables:
                         None if row[1] == NOT_AVAILABLE else row[1],
                         *(row[2:4] or (NO_INSTANCE, NO_INSTANCE)),
                     )
-                    for row in _RECORDS[width].iter_unpack(raw)
+                    for row in _RECORDS[width].iter_unpack(told)
                 ]
-                written = raw
-            return rows if raw else []
+                written = told
+            return rows
 
         return processes
 
-    def samples_of(self, handle: Any) -> Callable[[int], Rows]:
-        """The call for utilization samples since a time of the driver's.
+    def samples(self, handle: Any, last_seen: int) -> Rows:
+        """Utilization samples since a time of the driver's: pid, time, SM, memory, encoder, decoder."""
+        ask, room = self.function("nvmlDeviceGetProcessUtilization"), self._own.room
+        since = ctypes.c_ulonglong(last_seen)
+        count = room.fill(lambda size, buffer: ask(handle, buffer, size, since))
+        return list(_SAMPLE.iter_unpack(room.view[: count * _SAMPLE.size]))
 
-        A sample: pid, time, SM, memory, encoder, decoder.
-        """
-        ask, since = self._function("nvmlDeviceGetProcessUtilization"), ctypes.c_ulonglong()
-        fill = _Filled(lambda room, buffer: ask(handle, buffer, room, since))
-
-        def samples(last_seen: int) -> Rows:
-            since.value = last_seen
-            raw, count = fill()
-            return list(_SAMPLE.iter_unpack(raw[: count * _SAMPLE.size]))
-
-        return samples
-
-    def field_values(self, handle: Any, wanted: Sequence[Sequence[int]]) -> dict[str, Any]:
+    def field_values(self, handle: Any, wanted: Wanted) -> dict[str, Any]:
         """Id of each wanted (id, scope) -> its value, or the code with which it failed."""
-        buffer = ctypes.create_string_buffer(_request(tuple(map(tuple, wanted))), len(wanted) * _FIELD.size)
-        code = self._function("nvmlDeviceGetFieldValues")(handle, len(wanted), buffer)
-        if code:
+        form = self._own.form(wanted)
+        ctypes.memmove(form.buffer, form.request, len(form.request))  # nothing of the answer before is left
+        if code := self.function("nvmlDeviceGetFieldValues")(handle, len(wanted), form.buffer):
             raise pynvml.NVMLError(code)
         return {
-            str(id): {"error": code} if code else _value(kind, raw)
-            for id, _, _, _, kind, code, raw in _FIELD.iter_unpack(buffer.raw)
+            name: {"error": code} if code else _value(kind, raw)
+            for name, (_, _, _, _, kind, code, raw) in zip(
+                form.names, _FIELD.iter_unpack(form.buffer), strict=True
+            )
         }
+
+    def function(self, name: str) -> Any:
+        """The library's function of that name."""
+        known = self._functions.get(name)
+        if known is None:
+            known = self._functions[name] = _function(name)
+        return known
 
     def _newest_of(self, kind: str) -> str:
         if kind not in self._newest:
@@ -103,72 +116,81 @@ class Tables:
             self._newest[kind] = next((n for n in versions if hasattr(pynvml.nvmlLib, n)), versions[0])
         return self._newest[kind]
 
-    def _records(self, name: str, fill: _Filled) -> tuple[int, bytes]:
-        """Records of a list; how wide they are is seen in what the driver wrote, not believed of its name.
+    def _width(self, name: str, raw: memoryview, count: int) -> int:
+        """How wide records are, which is seen in what the driver wrote, not believed of the call's name.
 
         Drivers around 535.54-535.98 widened the record behind an unchanged name.
         """
-        width = self._widths.get(name)
-        raw, count = fill(mark=width is None)
-        if not count:
-            return _WIDEST, b""
-        if width is None:
-            written = len(bytes(raw).rstrip(bytes([UNWRITTEN])))
-            width = written // count
-            if written % count or width not in _RECORDS:
-                raise Unreadable(f"{name}: {count} records in {written} bytes are of no known layout")
-            self._widths[name] = width
-        return width, bytes(raw[: count * width])
-
-    def _function(self, name: str) -> Any:
-        known = self._functions.get(name)
-        if known is None:
-            known = self._functions[name] = function(name)
-        return known
+        written = len(bytes(raw).rstrip(bytes([UNWRITTEN])))
+        width = written // count
+        if written % count or width not in _RECORDS:
+            raise Unreadable(f"{name}: {count} records in {written} bytes are of no known layout")
+        self._widths[name] = width
+        return width
 
 
-class _Filled:
-    """A call with a buffer of its own, which is larger than needed and grows when it is not."""
+class _Own(threading.local):
+    """What a thread has for itself."""
 
-    def __init__(self, call: Callable[[Any, Any], int]) -> None:
-        self._call = call
-        self._room = ctypes.c_uint()
-        self._at = ctypes.byref(self._room)
+    def __init__(self) -> None:
+        self.room = _Room()
+        self._forms: dict[tuple[tuple[int, ...], ...], _Form] = {}
+
+    def form(self, wanted: Wanted) -> _Form:
+        """The one for those numbered fields; GPUs of one kind are asked for the same each time."""
+        key = tuple(map(tuple, wanted))
+        form = self._forms.get(key)
+        if form is None:
+            if len(self._forms) >= MOST_FORMS:
+                self._forms.clear()
+            form = self._forms[key] = _Form(key)
+        return form
+
+
+class _Form:
+    """A question for numbered fields, and room for its answer."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.names = [str(id) for id, _ in wanted]
+        self.request = b"".join(_FIELD.pack(id, scope, 0, 0, 0, 0, bytes(8)) for id, scope in wanted)
+        self.buffer = ctypes.create_string_buffer(len(self.request))
+
+
+class _Room:
+    """A buffer for records, which is larger than needed and grows when it is not."""
+
+    def __init__(self) -> None:
+        self._size = ctypes.c_uint()
+        self._at = ctypes.byref(self._size)
         self._grow(FIRST_ROOM)
 
-    def __call__(self, *, mark: bool = False) -> tuple[memoryview, int]:
-        """What was written, and how many records."""
+    def fill(self, call: Callable[[Any, Any], int], *, mark: bool = False) -> int:
+        """Have a call write its records, and tell how many there are."""
         for _ in range(4):
             if mark:
                 ctypes.memset(self._buffer, UNWRITTEN, len(self._buffer))
-            self._room.value = self._most
-            code = self._call(self._at, self._buffer)
+            self._size.value = self._most
+            code = call(self._at, self._buffer)
             if code == 0:
-                return self._view, self._room.value
-            if code != INSUFFICIENT_SIZE or self._room.value > MOST_PROCESSES:
+                return self._size.value
+            if code != INSUFFICIENT_SIZE or self._size.value > MOST_PROCESSES:
                 raise pynvml.NVMLError(code)
-            self._grow(2 * max(self._room.value, self._most))
+            self._grow(2 * max(self._size.value, self._most))
         raise pynvml.NVMLError(INSUFFICIENT_SIZE)
 
     def _grow(self, most: int) -> None:
         # Room for so many of the widest records, so that none is written past the end.
         self._most = most
         self._buffer = ctypes.create_string_buffer(_WIDEST * most)
-        self._view = memoryview(self._buffer).cast("B")
-
-
-@lru_cache(maxsize=64)  # GPUs of one kind are asked for the same fields each time
-def _request(wanted: tuple[tuple[int, int], ...]) -> bytes:
-    return b"".join(_FIELD.pack(id, scope, 0, 0, 0, 0, bytes(8)) for id, scope in wanted)
+        self.view = memoryview(self._buffer).cast("B")
 
 
 def _value(kind: int, raw: bytes) -> Any:
-    layout = _VALUES.get(kind)
-    return {"error": None} if layout is None else struct.unpack(layout, raw)[0]
+    unpack = _VALUES.get(kind)
+    return {"error": None} if unpack is None else unpack(raw)[0]
 
 
-def function(name: str) -> Any:
-    """The library's function of that name."""
+def _function(name: str) -> Any:
     # A function object of our own: what ctypes learns about it does not reach the binding's.
     try:
         return pynvml.nvmlLib[name]

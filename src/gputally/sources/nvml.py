@@ -127,11 +127,6 @@ class NvmlSource:
         await self.driver.close(self._lanes())
 
     def _call_times(self) -> dict[str, CallTime]:
-        for ask in [seat.gpu.ask for seat in self._seats.values() if not seat.lane.busy]:
-            for call, (count, seconds) in ask.times().items():
-                spent = self._calls.setdefault(call, [0, 0.0])
-                spent[0] += count
-                spent[1] += seconds
         return {call: CallTime(int(count), seconds) for call, (count, seconds) in sorted(self._calls.items())}
 
     def _lanes(self) -> list[Lane]:
@@ -212,6 +207,7 @@ class NvmlSource:
                 log.warning(DENIED, seat.device.index, seat.device.uuid, ", ".join(seat.device.denied))
         if seat.lane.busy:
             return NO_LOSSES
+        seat.gpu.ask.pour(self._calls)
         return seat.gpu.ask.losses()
 
     def _device(self, seat: Seat, answers: Answers) -> Device:

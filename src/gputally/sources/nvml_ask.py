@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from gputally.counted import NO_LOSSES, Losses
 from gputally.machine import Machine
 from gputally.model import Unreadable
+from gputally.sources.nvml_batch import Batch, Call, batch
 from gputally.sources.nvml_codes import NOT_SUPPORTED, Meaning, meaning
 from gputally.sources.nvml_fields import FIELD_VALUES, SAMPLES, Field, FieldValue, Values
 
 SLOWLY = 30.0
 """Seconds after which slow rows are asked again."""
+MALFORMED = (TypeError, ValueError, KeyError, IndexError, AttributeError)
 
-
-_Ready = tuple[str, list[float], Callable[[], Any]]
-"""A call, how often it was made and how long that took together, and what makes it."""
+Rows = tuple[Field, ...]
 
 
 class Gone(Exception):
     """The GPU or its driver said that there is nothing more to be had; the cause is the argument."""
+
+
+class _Sheet(NamedTuple):
+    """Those of some rows that this GPU did not say it cannot, and their calls."""
+
+    rows: list[Field]
+    names: list[str]
+    """Of their calls."""
+    make: Batch
+
+
+class _Due(NamedTuple):
+    """Numbered fields that are to be asked, as the call wants them, and rows for those that the GPU lacks."""
+
+    rows: list[FieldValue]
+    wanted: list[list[int]]
+    keys: list[str]
+    instead: Rows
 
 
 @dataclass
@@ -36,21 +53,21 @@ class Asker:
     failed: bool = False
     """Since `begin`: whether anything was answered, and whether anything failed that is supported."""
     denied: set[str] = field(default_factory=set)
-    _kept: dict[Field | FieldValue, Values] = field(default_factory=dict)
+    kept: Values = field(default_factory=dict)
     """What slow rows told when they were last asked."""
-    _together: Values | None = None
-    """All of that laid together."""
+    _told: set[Field | FieldValue] = field(default_factory=set)
+    """Slow rows that need not be asked yet."""
     _asked_all_at: float | None = None
-    _left: dict[Field, tuple[tuple[Any, ...], ...]] = field(default_factory=dict)
+    _left: dict[Field, tuple[Call, ...]] = field(default_factory=dict)
     """Row -> those of its calls that this GPU did not say it cannot; all of them where there is none."""
-    _ready: dict[tuple[Any, ...], _Ready] = field(default_factory=dict)
-    """Calls of rows, made ready when they were first made."""
+    _sheets: dict[Rows, _Sheet] = field(default_factory=dict)
+    _due: _Due | None = None
     _absent: set[FieldValue] = field(default_factory=set)
     _unsupported: set[tuple[Any, ...]] = field(default_factory=set)
     _errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     _dropped: Counter[str] = field(default_factory=Counter)
-    _spent: dict[str, list[float]] = field(default_factory=dict)
-    """Call -> how often, and how long together."""
+    _made: list[tuple[Sequence[str], Sequence[float]]] = field(default_factory=list)
+    """Calls that were made, with the times before the first and after each of them."""
     _last_code: int | None = None
 
     def begin(self) -> None:
@@ -63,8 +80,7 @@ class Asker:
         if self._asked_all_at is None or now - self._asked_all_at >= SLOWLY:
             self._asked_all_at = now
             self.denied.clear()
-            self._kept.clear()
-            self._together = None
+            self._drop_kept()
 
     def renew(self) -> None:
         """The GPU fell silent: what it told before is not kept."""
@@ -76,12 +92,11 @@ class Asker:
         self._unsupported.clear()
         self._left.clear()
         self._absent.clear()
-        self._kept.clear()
-        self._together = None
+        self._drop_kept()
 
     def unready(self) -> None:
         """The GPU was found anew: calls that were made ready are of the time before."""
-        self._ready.clear()
+        self._sheets.clear()
 
     def check(self) -> None:
         """Raise Gone unless something was answered since `begin`."""
@@ -102,50 +117,42 @@ class Asker:
         self._errors.clear()
         return losses
 
-    def times(self) -> dict[str, list[float]]:
-        """Call -> how often since this was last asked, and how long together."""
-        times = {call: [*spent] for call, spent in self._spent.items() if spent[0]}
-        for spent in self._spent.values():
-            spent[:] = 0, 0.0
-        return times
+    def pour(self, spent: dict[str, list[float]]) -> None:
+        """Add how often each call was made since this was last asked, and how long that took together."""
+        for names, times in self._made:
+            for name, began, ended in zip(names, times, times[1:], strict=False):  # the last may not be made
+                on_it = spent.setdefault(name, [0, 0.0])
+                on_it[0] += 1
+                on_it[1] += ended - began
+        self._made.clear()
 
-    def fields(self, rows: Iterable[Field]) -> Values:
-        """Values of those rows but the slow, which `kept` tells; mappings of one name are laid together."""
-        values: Values = {}
-        for row in rows:
-            if row not in self._kept and (told := self._field(row)):
-                self._lay(values, row, told)
+    def fields(self, rows: Rows, values: Values) -> Values:
+        """The values, with what those rows tell."""
+        self._put(self._sheets.get(rows) or self._sheets.setdefault(rows, self._sheet(rows)), values)
         return values
 
-    def field_values(self, rows: Iterable[FieldValue]) -> Values:
-        """Values of those numbered fields, all in one call; a row that has none may have another call."""
-        values: Values = {}
-        due = [row for row in rows if row not in self._kept]
-        answers = self._field_answers([row for row in due if row not in self._absent])
-        for row in due:
-            raw = answers.get(str(row.id))
+    def seldom(self, rows: Rows) -> None:
+        """Have those rows add to `kept` that were not asked for a while."""
+        due = tuple([row for row in rows if row not in self._told])
+        if due:
+            self._told.update(due)
+            self._told.difference_update(self._put(self._sheet(due), self.kept))
+
+    def field_values(self, rows: Sequence[FieldValue], values: Values) -> None:
+        """Add values of those numbered fields, all in one call; what slow rows tell is added to `kept`."""
+        due = self._due = self._due or self._fields_due(rows)
+        answers = self._field_answers(due)
+        for row, key in zip(due.rows, due.keys, strict=True):
+            raw = answers.get(key)
             if type(raw) is dict:
                 self._note_field(row, raw.get("error"))
             elif raw is not None:
                 self.answered = True
-                self._lay(values, row, row.values(raw))
-        instead = [row.instead for row in due if row.instead is not None and row in self._absent]
-        return values | self.fields(instead)
-
-    def kept(self) -> Values:
-        """What the slow rows told when they were last asked."""
-        if self._together is None:
-            self._together = {}
-            for told in self._kept.values():
-                lay(self._together, told)
-        return self._together
-
-    def _lay(self, values: Values, row: Field | FieldValue, told: Values) -> None:
-        """Add what a row told to the values, or keep it."""
-        if row.slow:
-            self._kept[row], self._together = told, None
-        else:
-            lay(values, told)
+                if row.slow:
+                    self._told.add(row)
+                    self._due = None
+                row.put(self.kept if row.slow else values, raw)
+        self.seldom(due.instead if self._due else self._fields_due(rows).instead)
 
     def supported(self, gpu: str, *call: Any) -> Any:
         """Ask, unless this GPU once said that it cannot."""
@@ -161,62 +168,80 @@ class Asker:
 
     def ask(self, gpu: str | int | None, call: str, *args: Any) -> Any:
         """Ask, and count what went wrong; a GPU that is not well raises Gone."""
-        return self._ask(call, self._time_of(call), self.machine.nvml, gpu, call, *args)
-
-    def _ask(self, call: str, spent: list[float], ask: Callable[..., Any], *args: Any) -> Any:
         monotonic = self.machine.clock.monotonic
         began = monotonic()
         try:
-            answer = ask(*args)
+            answer = self.machine.nvml(gpu, call, *args)
             self.answered = True
             return answer
         except Unreadable as error:
             self._note(call, error)
             raise
         finally:
-            spent[0] += 1
-            spent[1] += monotonic() - began
+            self._made.append(((call,), (began, monotonic())))
 
-    def _make_ready(self, call: tuple[Any, ...]) -> _Ready:
-        """The call on this GPU; some machines can make one ready, so that it costs less from then on."""
-        make = getattr(self.machine.nvml, "ready", None)
-        ask = partial(self.machine.nvml, self.uuid, *call) if make is None else make(self.uuid, *call)
-        ready = self._ready[call] = (call[0], self._time_of(call[0]), ask)
-        return ready
+    def _drop_kept(self) -> None:
+        self._told.clear()
+        self.kept, self._due = {}, None
 
-    def _time_of(self, call: str) -> list[float]:
-        spent = self._spent.get(call)
-        if spent is None:
-            spent = self._spent[call] = [0, 0.0]
-        return spent
+    def _sheet(self, rows: Rows) -> _Sheet:
+        able = [row for row in rows if self._left.get(row, row.calls)]
+        calls = [self._left.get(row, row.calls)[0] for row in able]
+        return _Sheet(able, [call[0] for call in calls], batch(self.machine, self.uuid, calls))
 
-    def _field(self, row: Field) -> Values:
-        for call in self._left.get(row, row.calls):
+    def _put(self, sheet: _Sheet, values: Values) -> Collection[Field]:
+        """Add what the rows tell to the values; gives back rows that told nothing now, but may do later."""
+        silent, lacking = set(), []
+        answers, times = sheet.make()
+        self._made.append((sheet.names, times))
+        for row, answer in zip(sheet.rows, answers, strict=False):  # a GPU that is lost ends it
+            if type(answer) is Unreadable:
+                if self._cannot(row, answer):
+                    lacking.append(row)
+                else:
+                    silent.add(row)
+                continue
+            self.answered = True
             try:
-                return row.values(self._ask(*(self._ready.get(call) or self._make_ready(call))))
-            except Unreadable as error:
-                if meaning(error.code) is not Meaning.ABSENT:
-                    break
-                self._left[row] = tuple(one for one in self._left.get(row, row.calls) if one != call)
-            except (TypeError, ValueError, KeyError, IndexError, AttributeError):
-                self._errors[call[0], "malformed"] += 1
-                break
-        return {}
+                row.put(values, answer)
+            except MALFORMED:
+                self._errors[self._left.get(row, row.calls)[0][0], "malformed"] += 1
+                silent.add(row)
+        if lacking:
+            self._sheets.clear()
+            silent.update(self._put(self._sheet(tuple(lacking)), values))
+        return silent
 
-    def _field_answers(self, rows: list[FieldValue]) -> dict[str, Any]:
-        if not rows:
+    def _cannot(self, row: Field, error: Unreadable) -> bool:
+        """Note what went wrong, and whether it was that this GPU has no such call."""
+        calls = self._left.get(row, row.calls)
+        self._note(calls[0][0], error)
+        if meaning(error.code) is not Meaning.ABSENT:
+            return False
+        self._left[row] = calls[1:]
+        return True
+
+    def _fields_due(self, rows: Sequence[FieldValue]) -> _Due:
+        due = [row for row in rows if row not in self._told and row not in self._absent]
+        instead = tuple(row.instead for row in rows if row.instead is not None and row in self._absent)
+        return _Due(due, [[row.id, row.scope] for row in due], [str(row.id) for row in due], instead)
+
+    def _field_answers(self, due: _Due) -> dict[str, Any]:
+        if not due.rows:
             return {}
         try:
-            answers = self.supported(self.uuid, FIELD_VALUES, [[row.id, row.scope] for row in rows])
+            answers = self.supported(self.uuid, FIELD_VALUES, due.wanted)
         except Unreadable as error:
             if meaning(error.code) is Meaning.ABSENT:
-                self._absent.update(rows)
+                self._absent.update(due.rows)
+                self._due = None
             return {}
         return answers if isinstance(answers, dict) else {}
 
     def _note_field(self, row: FieldValue, code: int | None) -> None:
         if meaning(code) is Meaning.ABSENT:
             self._absent.add(row)
+            self._due = None
         elif meaning(code) is Meaning.DENIED:
             self.denied.add(f"{FIELD_VALUES} {row.id}")
         elif meaning(code) is not Meaning.EMPTY:
@@ -237,9 +262,9 @@ class Asker:
 
 
 def lay(values: Values, more: Values) -> None:
-    """Add values to others; mappings of one name become one mapping."""
+    """Add values to others; mappings of one name become one mapping, and stay as they are themselves."""
     for name, value in more.items():
-        values[name] = {**values[name], **value} if name in values and type(value) is dict else value
+        values[name] = {**values.get(name, {}), **value} if type(value) is dict else value
 
 
 def _question(gpu: str, call: str, *args: Any) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 Values = dict[str, Any]
@@ -38,7 +38,12 @@ COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclu
 MODULES = ("GH200", "GB200", "GB300", "GB10")
 """Names of boards whose energy counter counts CPU and memory of the module too."""
 
-_BLANKS = (2**32 - 1, 2**64 - 1)
+_BLANKS = (None, 2**32 - 1, 2**64 - 1)
+"""NVML's marks for 'not available', and ours."""
+
+
+Put = Callable[[Values, Any], None]
+"""Adds a raw answer to the values; one that is not as it should be raises."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +51,7 @@ class Field:
     """One question to a GPU; the first of `calls` that its driver knows is the one asked."""
 
     calls: tuple[tuple[Any, ...], ...]
-    values: Callable[[Any], Values]
-    slow: bool = False
-    """What it tells hardly ever changes: asked seldom, and kept meanwhile."""
+    put: Put
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,27 +59,22 @@ class FieldValue:
     """One number of the batch that nvmlDeviceGetFieldValues answers; `instead` where it cannot."""
 
     id: int
-    values: Callable[[Any], Values]
+    put: Put
     scope: int = 0
     instead: Field | None = None
+    """Asked seldom."""
     slow: bool = False
+    """What it tells hardly ever changes: asked seldom, and kept meanwhile."""
 
 
-def row(values: Callable[[Any], Values], *calls: tuple[Any, ...] | str) -> Field:
+def row(put: Put, *calls: tuple[Any, ...] | str) -> Field:
     """A row of the tables below."""
-    return Field(tuple((call,) if isinstance(call, str) else call for call in calls), values)
+    return Field(tuple((call,) if isinstance(call, str) else call for call in calls), put)
 
 
-def slow(values: Callable[[Any], Values], *calls: tuple[Any, ...] | str) -> Field:
-    """A row that is asked seldom."""
-    return replace(row(values, *calls), slow=True)
-
-
-def number(raw: Any, scale: float = 1) -> Any:
-    """The number in base units; NVML's marks for 'not available' are no numbers."""
-    if raw is None or raw in _BLANKS:
-        return None
-    return raw if scale == 1 else raw * scale
+def number(raw: Any) -> Any:
+    """The number; NVML's marks for 'not available' are none."""
+    return None if raw in _BLANKS else raw
 
 
 def ratio(percent: Any) -> float | None:
@@ -84,53 +82,80 @@ def ratio(percent: Any) -> float | None:
     return percent / 100 if percent is not None and 0 <= percent <= 100 else None
 
 
-def named(name: str, scale: float = 1) -> Callable[[Any], Values]:
-    """The number itself."""
-    return lambda raw: {name: number(raw, scale)}
+def named(name: str, scale: float = 1) -> Put:
+    """The number itself, in base units."""
+
+    def put(values: Values, raw: Any) -> None:
+        values[name] = None if raw in _BLANKS else raw * scale
+
+    return put
 
 
-def entry(name: str, key: Any, scale: float = 1) -> Callable[[Any], Values]:
+def entry(name: str, key: Any, scale: float = 1) -> Put:
     """The number as one part of a mapping."""
-    return lambda raw: {name: {} if number(raw) is None else {key: raw * scale}}
+
+    def put(values: Values, raw: Any) -> None:
+        parts = values.setdefault(name, {})
+        if raw not in _BLANKS:
+            parts[key] = raw * scale
+
+    return put
 
 
-def flag(name: str) -> Callable[[Any], Values]:
+def flag(name: str) -> Put:
     """Yes or no."""
-    return lambda raw: {name: None if number(raw) is None else bool(raw)}
+    return one(name, lambda raw: None if raw in _BLANKS else bool(raw))
 
 
-def _text(name: str) -> Callable[[Any], Values]:
-    return lambda raw: {name: str(raw).strip() or None}
+def one(name: str, understood: Callable[[Any], Any]) -> Put:
+    """What the answer means, under one name."""
+
+    def put(values: Values, raw: Any) -> None:
+        values[name] = understood(raw)
+
+    return put
 
 
-def _model(raw: Any) -> Values:
-    scope = "module" if any(name in str(raw) for name in MODULES) else "gpu"
-    return {"model": str(raw).strip() or None, "energy_scope": scope}
+def _text(name: str) -> Put:
+    return one(name, lambda raw: str(raw).strip() or None)
 
 
-def _memory(raw: Any) -> Values:
-    return {f"memory_{part}_bytes": number(raw.get(part)) for part in ("total", "used", "free", "reserved")}
+def _model(values: Values, raw: Any) -> None:
+    values["model"] = str(raw).strip() or None
+    values["energy_scope"] = "module" if any(name in str(raw) for name in MODULES) else "gpu"
 
 
-def _utilization(raw: Any) -> Values:
-    return {"utilization_ratio": ratio(raw["gpu"]), "memory_utilization_ratio": ratio(raw["memory"])}
+_MEMORY = {f"memory_{part}_bytes": part for part in ("total", "used", "free", "reserved")}
 
 
-def _throttle(raw: Any) -> Values:
-    return {"throttle_active": {name: bool(raw & bit) for bit, name in THROTTLE_REASONS.items()}}
+def _memory(values: Values, raw: Any) -> None:
+    for name, part in _MEMORY.items():
+        values[name] = number(raw.get(part))
 
 
-def _engine(name: str) -> Callable[[Any], Values]:
-    return lambda raw: {f"{name}_utilization_ratio": ratio(raw[0])}
+def _utilization(values: Values, raw: Any) -> None:
+    values["utilization_ratio"] = ratio(raw["gpu"])
+    values["memory_utilization_ratio"] = ratio(raw["memory"])
 
 
-def _limits(raw: Any) -> Values:
-    low, high = (number(limit, 1e-3) for limit in raw)
-    return {"power_limit_min_watts": low, "power_limit_max_watts": high}
+def _throttle(raw: int) -> dict[str, bool]:
+    return {name: bool(raw & bit) for bit, name in THROTTLE_REASONS.items()}
 
 
-def _mode(name: str, place: int | None = None) -> Callable[[Any], Values]:
-    return lambda raw: {"mode_enabled": {name: bool(raw if place is None else raw[place])}}
+def _engine(name: str) -> Put:
+    return one(f"{name}_utilization_ratio", lambda raw: ratio(raw[0]))
+
+
+def _limits(values: Values, raw: Any) -> None:
+    named("power_limit_min_watts", 1e-3)(values, raw[0])
+    named("power_limit_max_watts", 1e-3)(values, raw[1])
+
+
+def _mode(name: str, place: int | None = None) -> Put:
+    def put(values: Values, raw: Any) -> None:
+        values.setdefault("mode_enabled", {})[name] = bool(raw if place is None else raw[place])
+
+    return put
 
 
 _CLOCKS = (("graphics", 0), ("sm", 1), ("memory", 2), ("video", 3))
@@ -145,22 +170,22 @@ PROCESS_LISTS = (
     "nvmlDeviceGetMPSComputeRunningProcesses",
 )
 
-ENERGY = row(
-    lambda raw: {"energy_uj": None if number(raw) is None else raw * 1000},
-    "nvmlDeviceGetTotalEnergyConsumption",
-)
+ENERGY = (row(named("energy_uj", 1000), "nvmlDeviceGetTotalEnergyConsumption"),)
 """Every tick, and the utilization samples with it."""
 
 MEMORY = row(_memory, "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo")
-MIG_MODE = row(_mode("mig", 0), "nvmlDeviceGetMigMode")
+MIG_MODE = (row(_mode("mig", 0), "nvmlDeviceGetMigMode"),)
 
 INFO = (
     row(_model, "nvmlDeviceGetName"),
-    row(lambda raw: {"architecture": ARCHITECTURES.get(raw)}, "nvmlDeviceGetArchitecture"),
-    row(lambda raw: {"pci_bus_id": raw["busId"]}, "nvmlDeviceGetPciInfo"),
+    row(one("architecture", ARCHITECTURES.get), "nvmlDeviceGetArchitecture"),
+    row(one("pci_bus_id", lambda raw: raw["busId"]), "nvmlDeviceGetPciInfo"),
     row(_text("serial"), "nvmlDeviceGetSerial"),
     row(_text("vbios_version"), "nvmlDeviceGetVbiosVersion"),
-    row(lambda raw: {"compute_capability": f"{raw[0]}.{raw[1]}"}, "nvmlDeviceGetCudaComputeCapability"),
+    row(
+        one("compute_capability", lambda raw: f"{raw[0]}.{raw[1]}"),
+        "nvmlDeviceGetCudaComputeCapability",
+    ),
     row(_text("minor_number"), "nvmlDeviceGetMinorNumber"),
     row(_text("pcie_link_generation_max"), "nvmlDeviceGetMaxPcieLinkGeneration"),
     row(_text("pcie_link_width_max"), "nvmlDeviceGetMaxPcieLinkWidth"),
@@ -189,27 +214,34 @@ GAUGES = (
     row(_engine("jpeg"), "nvmlDeviceGetJpgUtilization"),
     row(_engine("ofa"), "nvmlDeviceGetOfaUtilization"),
     row(named("power_watts", 1e-3), "nvmlDeviceGetPowerUsage"),
-    slow(named("power_limit_watts", 1e-3), "nvmlDeviceGetEnforcedPowerLimit"),
     row(entry("temperature_celsius", "gpu"), ("nvmlDeviceGetTemperature", 0)),
     *(
         row(entry("clock_hertz", name, 1_000_000), ("nvmlDeviceGetClockInfo", clock))
         for name, clock in _CLOCKS
     ),
-    row(lambda raw: {"performance_state": raw if 0 <= raw <= 15 else None}, "nvmlDeviceGetPerformanceState"),
     row(
-        _throttle,
+        one("performance_state", lambda raw: raw if 0 <= raw <= 15 else None),
+        "nvmlDeviceGetPerformanceState",
+    ),
+    row(
+        one("throttle_active", _throttle),
         "nvmlDeviceGetCurrentClocksEventReasons",
         "nvmlDeviceGetCurrentClocksThrottleReasons",
     ),
-    row(lambda raw: {"fan_speed_ratio": ratio(raw)}, "nvmlDeviceGetFanSpeed"),
-    slow(named("pcie_link_generation"), "nvmlDeviceGetCurrPcieLinkGeneration"),
-    slow(named("pcie_link_width"), "nvmlDeviceGetCurrPcieLinkWidth"),
-    slow(_mode("persistence"), "nvmlDeviceGetPersistenceMode"),
-    slow(_mode("accounting"), "nvmlDeviceGetAccountingMode"),
-    slow(_mode("ecc", 0), "nvmlDeviceGetEccMode"),
-    slow(lambda raw: {"compute_mode": COMPUTE_MODES.get(raw)}, "nvmlDeviceGetComputeMode"),
+    row(one("fan_speed_ratio", ratio), "nvmlDeviceGetFanSpeed"),
 )
 """Every interval, each by a call of its own; nvml_values.py has what comes in one batch."""
+
+SELDOM = (
+    row(named("power_limit_watts", 1e-3), "nvmlDeviceGetEnforcedPowerLimit"),
+    row(named("pcie_link_generation"), "nvmlDeviceGetCurrPcieLinkGeneration"),
+    row(named("pcie_link_width"), "nvmlDeviceGetCurrPcieLinkWidth"),
+    row(_mode("persistence"), "nvmlDeviceGetPersistenceMode"),
+    row(_mode("accounting"), "nvmlDeviceGetAccountingMode"),
+    row(_mode("ecc", 0), "nvmlDeviceGetEccMode"),
+    row(one("compute_mode", COMPUTE_MODES.get), "nvmlDeviceGetComputeMode"),
+)
+"""What hardly ever changes: asked seldom, and kept meanwhile."""
 
 PCIE_THROUGHPUT = tuple(
     row(entry("pcie_bytes_per_second", name, 1000), ("nvmlDeviceGetPcieThroughput", direction))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gputally.machine import Machine
 from gputally.model import Pace, Unreadable
 from gputally.sources.nvml_ask import Asker, Gone, lay
-from gputally.sources.nvml_fields import ENERGY, FIXED, GAUGES, INFO, PCIE_THROUGHPUT, Values
+from gputally.sources.nvml_fields import ENERGY, FIXED, GAUGES, INFO, PCIE_THROUGHPUT, SELDOM, Values
 from gputally.sources.nvml_gpm import Gpm
 from gputally.sources.nvml_mig import Mig
 from gputally.sources.nvml_processes import Processes
@@ -55,10 +55,10 @@ class Gpu:
         try:
             if identify or not self.ask.uuid:
                 self._identify()
-            self.info = self.info or self.ask.fields(INFO)
+            self.info = self.info or self.ask.fields(INFO, {})
             read = wanted(self.ask.uuid)
             if read:
-                self.fixed = self.fixed or self.ask.fields(FIXED)
+                self.fixed = self.fixed or self.ask.fields(FIXED, {})
             values = self._values(pace) if read else {}
             self._register(events if read else NEVER)
         except Gone as gone:
@@ -86,7 +86,7 @@ class Gpu:
         self.ask.begin()
         if pace is Pace.INTERVAL:
             self.ask.begin_all()
-        values: Values = {"energy_uj": None} | self.ask.fields((ENERGY,))
+        values = self.ask.fields(ENERGY, {"energy_uj": None})
         values["read_at"] = self._clock.monotonic()
         values |= self._processes.activity()
         if pace is Pace.INTERVAL:
@@ -105,9 +105,10 @@ class Gpu:
         """All that is read once an interval, added to the values."""
         lay(values, self._mig.read())
         self._heed_layout(values)
-        lay(values, self.ask.fields(self._gauges))
-        lay(values, self.ask.field_values(FIELD_ROWS))
-        lay(values, self.ask.kept())
+        self.ask.fields(self._gauges, values)
+        self.ask.seldom(SELDOM)
+        self.ask.field_values(FIELD_ROWS, values)
+        lay(values, self.ask.kept)
         lay(values, self._gpm.read(values.get("instances")))
         values["gauges_at"] = self._clock.monotonic()
         self._known = values

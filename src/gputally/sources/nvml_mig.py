@@ -26,7 +26,7 @@ class Mig:
 
     def read(self) -> Values:
         """Mode, instances and slices; no instances where the GPU is not in MIG mode or cannot be."""
-        values = self.ask.fields((MIG_MODE,))
+        values = self.ask.fields(MIG_MODE, {})
         if not values.get("mode_enabled", {}).get("mig"):
             self._known.clear()
             return values
@@ -59,9 +59,11 @@ class Mig:
         )
 
     def _now(self, instance: Instance) -> Instance:
+        memory: Values = {}
         for call in MEMORY.calls:
             try:
-                return replace(instance, **MEMORY.values(self.ask.supported(instance.uuid, *call)))
+                MEMORY.put(memory, self.ask.supported(instance.uuid, *call))
+                return replace(instance, **memory)
             except Unreadable as error:
                 if meaning(error.code) is not Meaning.ABSENT:
                     break

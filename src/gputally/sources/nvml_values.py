@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from gputally.sources.nvml_fields import Field, FieldValue, Values, entry, flag, number, slow
+from gputally.sources.nvml_fields import Field, FieldValue, Put, Values, entry, flag, named, number, one, row
 
 ALL_LINKS = 2**32 - 1
 KIB = 1024
@@ -22,26 +21,34 @@ RECOVERY_ACTIONS = {
 }
 
 
-def _memory_temperature(raw: Any) -> Values:
-    # Boards without the sensor say 0.
-    return {"temperature_celsius": {} if not number(raw) else {"memory": raw}}
+_put_memory_temperature = entry("temperature_celsius", "memory")
 
 
-def _ecc(kind: str, scope: str) -> Callable[[Any], Values]:
+def _memory_temperature(values: Values, raw: Any) -> None:
+    _put_memory_temperature(values, raw or None)  # boards without the sensor say 0
+
+
+def _ecc(kind: str, scope: str) -> Put:
     return entry("ecc_errors", (kind, scope))
 
 
 def _ecc_call(kind: str, scope: str, error: int, counter: int) -> Field:
-    return slow(_ecc(kind, scope), ("nvmlDeviceGetTotalEccErrors", error, counter))
+    return row(_ecc(kind, scope), ("nvmlDeviceGetTotalEccErrors", error, counter))
 
 
-def _held_down(reason: str) -> Callable[[Any], Values]:
-    return lambda raw: {"throttle_seconds": {} if number(raw) is None else {reason: raw / 1e9}}
+def _held_down(reason: str) -> Put:
+    def put(values: Values, raw: Any) -> None:
+        times = values.setdefault("throttle_seconds", {})
+        if number(raw) is not None:
+            times[reason] = raw / 1e9
+
+    return put
 
 
 def _violation(reason: str, policy: int) -> Field:
-    return slow(
-        lambda raw: _held_down(reason)(raw["violationTime"]), ("nvmlDeviceGetViolationStatus", policy)
+    put = _held_down(reason)
+    return row(
+        lambda values, raw: put(values, raw["violationTime"]), ("nvmlDeviceGetViolationStatus", policy)
     )
 
 
@@ -88,13 +95,13 @@ FIELD_ROWS = (
     FieldValue(271, _held_down("hw_power_brake")),
     FieldValue(
         94,
-        lambda raw: {"pcie_replays": number(raw)},
-        instead=slow(lambda raw: {"pcie_replays": number(raw)}, "nvmlDeviceGetPcieReplayCounter"),
+        named("pcie_replays"),
+        instead=row(named("pcie_replays"), "nvmlDeviceGetPcieReplayCounter"),
         slow=True,
     ),
     FieldValue(197, entry("pcie_bytes", "transmit")),
     FieldValue(198, entry("pcie_bytes", "receive")),
-    FieldValue(230, lambda raw: {"recovery_action": RECOVERY_ACTIONS.get(raw, "unknown")}, slow=True),
+    FieldValue(230, one("recovery_action", lambda raw: RECOVERY_ACTIONS.get(raw, "unknown")), slow=True),
 )
 """Every interval, in one call, but for the slow; a field that a GPU does not know is left out until the
 driver changes, and the calls that stand in for it are slow."""
