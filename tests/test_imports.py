@@ -19,13 +19,14 @@ LINE = (
     ("owners",),
     ("collect",),
     ("meter", "apportion", "idle", "intensity", "weights"),
+    ("crowd", "shares"),
     ("attribute",),
     ("coverage",),
     ("tally",),
     ("limits",),
     ("joined",),
     ("accounts",),
-    ("claims", "stays", "workloads"),
+    ("claims", "desk", "stays", "workloads"),
     ("process_book",),
     ("ledger",),
     ("loop",),
@@ -51,8 +52,9 @@ LINE = (
 )
 PLACE = {name: place for place, names in enumerate(LINE) for name in names}
 CORE = (
-    *("model", "lanes", "collect", "meter", "apportion", "idle", "intensity", "weights", "attribute"),
-    *("coverage", "tally", "limits", "accounts", "workloads", "process_book", "ledger", "loop", "metrics"),
+    *("model", "lanes", "collect", "meter", "apportion", "idle", "intensity", "weights", "crowd"),
+    *("shares", "attribute", "coverage", "tally", "limits", "accounts", "desk", "workloads", "process_book"),
+    *("ledger", "loop", "metrics"),
 )
 
 

@@ -6,23 +6,24 @@ import copy
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from operator import mul
 
 import pytest
 
 from gputally import intensity
 from gputally.intensity import MOST_CONSUMERS, Consumer, Intensity, freeze, learn, thaw
 
-Reading = tuple[dict[Consumer, float], float, float]
+Reading = tuple[tuple[Consumer, ...], list[float], float, float]
 
 
 def readings(watts: Mapping[Consumer, float], seed: int = 1) -> Iterator[Reading]:
     """Ticks of one second, in which everybody is busy for another part of it."""
     dice = random.Random(seed)
     while True:
-        parts = {name: dice.random() for name in watts}
-        whole = sum(parts.values()) / 0.9
-        busy: dict[Consumer, float] = {name: part / whole for name, part in parts.items()}
-        yield busy, sum(watts[name] * time for name, time in busy.items()), 1.0
+        parts = [dice.random() for _ in watts]
+        whole = sum(parts) / 0.9
+        busy = [part / whole for part in parts]
+        yield tuple(watts), busy, sum(map(mul, watts.values(), busy)), 1.0
 
 
 def taught(ticks: Iterator[Reading], seconds: int, known: Intensity = Intensity()) -> Intensity:
@@ -149,18 +150,17 @@ def test_a_file_that_still_has_all_of_the_noise_is_read() -> None:
 def test_a_gap_between_readings_is_a_block_of_its_own() -> None:
     known = Intensity()
     for n in range(30):
-        known = learn(
-            known, {"a": 4.0 + n % 3, "b": 2.0 - n % 2}, 100.0 * (4 + n % 3) + 50.0 * (2 - n % 2), 40.0
-        )
+        busy = [4.0 + n % 3, 2.0 - n % 2]
+        known = learn(known, ("a", "b"), busy, 100.0 * busy[0] + 50.0 * busy[1], 40.0)
     assert known.watts["a"] / known.watts["b"] == pytest.approx(2.0, rel=0.2)
 
 
 def test_no_energy_and_no_time_teach_nothing() -> None:
     known = Intensity()
     for _ in range(100):
-        known = learn(known, {"a": 0.0, "b": 0.0}, 0.0, 1.0)
+        known = learn(known, ("a", "b"), [0.0, 0.0], 0.0, 1.0)
     assert known.trust == 0.0
     for _ in range(100):
-        known = learn(known, {"a": 0.5, "b": 0.5}, 0.0, 1.0)
+        known = learn(known, ("a", "b"), [0.5, 0.5], 0.0, 1.0)
     assert (known.trust, known.mean_watts) == (0.0, 0.0)
-    assert intensity.learn(known, {}, 5.0, 1.0).trust == 0.0
+    assert intensity.learn(known, (), [], 5.0, 1.0).trust == 0.0

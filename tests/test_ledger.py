@@ -60,7 +60,7 @@ class Node:
                 activity_seconds=seconds,
             )
         processes = {pid: Process(key, f"p{pid}", "") for pid, key in KEYS.items()}
-        snapshot = Snapshot(self.now, self.now, (device,), processes, self.owners, grants=self.grants)
+        snapshot = Snapshot(self.now, self.now, (device,), processes, dict(self.owners), grants=self.grants)
         self.ledger.post(snapshot)
         return self.ledger.tally(snapshot)
 

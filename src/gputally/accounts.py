@@ -147,6 +147,8 @@ class Books:
 
     gpus: dict[str, GpuAccount] = field(default_factory=dict)
     work: dict[Place, Account] = field(default_factory=dict)
+    newborn: dict[Place, Account] = field(default_factory=dict)
+    """Those of the accounts whose amounts are held."""
     pending: dict[tuple[ProcessKey, str, str], Held] = field(default_factory=dict)
     namespaces: Namespaces = field(default_factory=Namespaces)
     samples_dropped: Counter[str] = field(default_factory=Counter)
@@ -158,7 +160,7 @@ class Books:
         waiting: Counter[str] = Counter()
         for (_, uuid, _), held in self.pending.items():
             waiting[uuid] += held.amounts.all_uj
-        for (_, uuid, _), account in self.work.items():
+        for (_, uuid, _), account in self.newborn.items():
             if account.held is not None:
                 waiting[uuid] += account.held.amounts.all_uj
         return waiting

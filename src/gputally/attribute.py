@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import repeat
 from typing import NamedTuple
 
 from gputally import idle, intensity, meter
 from gputally.apportion import apportion
+from gputally.crowd import Crowd, meet, price
 from gputally.idle import Floor
-from gputally.intensity import Consumer, Intensity
+from gputally.intensity import Intensity
 from gputally.meter import Meter, Used
-from gputally.model import PENDING, Device, Grant, ProcessKey, Snapshot
+from gputally.model import Device, Snapshot
+from gputally.shares import Charge, GpuShare, GrantShare, Shares
 from gputally.weights import Seat, Seating, Weighed, seat, weigh
 
 SAMPLES_COVER = 12.0
@@ -30,66 +30,34 @@ class Rules:
     learned_intensity: bool = True
 
 
+class Owed(NamedTuple):
+    """What rounding owes each of those who sat on a GPU; None is for those who could not be read."""
+
+    seats: tuple[Seat | None, ...] = ()
+    debts: Sequence[float] = ()
+
+    def to(self, seats: tuple[Seat | None, ...]) -> Sequence[float]:
+        """Debts to those who sit there now; who is new is owed nothing."""
+        if seats == self.seats:
+            return self.debts
+        owed = dict(zip(self.seats, self.debts, strict=True))
+        return [owed.get(seat, 0.0) for seat in seats]
+
+
 class GpuMemory(NamedTuple):
     """What a GPU's tick hands to its next."""
 
     meter: Meter
     floor: Floor = Floor()
     intensity: Intensity = Intensity()
-    owed: Mapping[Seat | None, float] = {}
+    owed: Owed = Owed()
     seating: Seating = Seating()
+    crowd: Crowd = Crowd()
     resumed: bool = False
     """It is of an exporter that ran before this one: what was used since, nobody watched."""
 
 
 Memory = Mapping[str, GpuMemory]
-
-
-class ProcessShare(NamedTuple):
-    """What a process did on a GPU, and what it is charged."""
-
-    key: ProcessKey
-    uuid: str
-    mig: str = ""
-    busy_us: int | None = None
-    energy_uj: int = 0
-    estimated_uj: int = 0
-    """The part of it that was divided between several active processes."""
-    idle_uj: int = 0
-
-
-_share = partial(tuple.__new__, ProcessShare)
-"""A share from its fields, without the cost of a constructor."""
-
-
-@dataclass(frozen=True)
-class GrantShare:
-    """Idle energy charged to a grant, whether or not anybody uses it."""
-
-    grant: Grant
-    idle_uj: int
-
-
-class GpuShare(NamedTuple):
-    """What a GPU used, and the part of it that no process is charged."""
-
-    uuid: str
-    used: Used = Used()
-    idle_uj: int = 0
-    unattributed_uj: Mapping[str, int] = {}
-    activity_seconds: float | None = None
-    idle_watts: float | None = None
-    idle_source: str = "unknown"
-    trust: float | None = None
-
-
-@dataclass(frozen=True)
-class Shares:
-    """All that one tick gives to the ledger."""
-
-    gpus: tuple[GpuShare, ...] = ()
-    processes: tuple[ProcessShare, ...] = ()
-    grants: tuple[GrantShare, ...] = ()
 
 
 def attribute(now: Snapshot, memory: Memory, rules: Rules = Rules()) -> tuple[Shares, Memory]:
@@ -98,7 +66,7 @@ def attribute(now: Snapshot, memory: Memory, rules: Rules = Rules()) -> tuple[Sh
     Devices are read each in its own time, so what was before is in the memory, not in a snapshot before.
     """
     gpus: list[GpuShare] = []
-    processes: list[ProcessShare] = []
+    charges: list[Charge] = []
     grants: list[GrantShare] = []
     after = dict(memory)
     for device in now.devices:
@@ -116,9 +84,9 @@ def attribute(now: Snapshot, memory: Memory, rules: Rules = Rules()) -> tuple[Sh
         tick = _Tick(device, now, known, rules)
         after[device.uuid] = tick.after
         gpus.append(tick.gpu)
-        processes += tick.processes
+        charges += tick.charges
         grants += tick.grants
-    return Shares(tuple(gpus), tuple(processes), tuple(grants)), after
+    return Shares(tuple(gpus), tuple(charges), tuple(grants)), after
 
 
 class _Tick:
@@ -127,21 +95,20 @@ class _Tick:
     def __init__(self, device: Device, now: Snapshot, memory: GpuMemory, rules: Rules) -> None:
         self._device, self._now, self._rules = device, now, rules
         self._unattributed: dict[str, int] = {}
-        self._energy_uj: dict[Seat, int] = {}
-        self._idle_uj: dict[Seat, int] = {}
+        self._owed = memory.owed
+        self.charges: list[Charge] = []
         self.grants: list[GrantShare] = []
         used, after = meter.read(device, memory.meter)
         seating = seat(device, now, memory.seating)
-        weighed = weigh(device, now, seating)
+        weighed = weigh(device, seating)
         watts, source = _idle_watts(memory.floor, rules)
         idle_uj = min(used.energy_uj, round((watts or 0.0) * used.seconds * 1e6))
         dynamic_uj = used.energy_uj - idle_uj
-        learned = self._learn(memory.intensity, weighed, dynamic_uj, used)
-        owed = self._charge(dynamic_uj, weighed, learned, used, memory.owed)
+        learned, crowd = self._learn(memory, weighed, dynamic_uj, used)
+        self._charge(dynamic_uj, weighed, crowd, used)
         left_uj = self._charge_idle(idle_uj, weighed)
-        self.processes = self._shares(weighed)
         floor = idle.learn(memory.floor, after.read_at, weighed.empty, used.energy_uj, used.seconds)
-        self.after = GpuMemory(after, floor, learned, owed, seating)
+        self.after = GpuMemory(after, floor, learned, self._owed, seating, crowd)
         self.gpu = GpuShare(
             device.uuid,
             used,
@@ -153,77 +120,79 @@ class _Tick:
             learned.trust if rules.learned_intensity else None,
         )
 
-    def _learn(self, before: Intensity, weighed: Weighed, dynamic_uj: int, used: Used) -> Intensity:
+    def _learn(
+        self, memory: GpuMemory, weighed: Weighed, dynamic_uj: int, used: Used
+    ) -> tuple[Intensity, Crowd]:
         """Only a tick whose activity and energy belong together teaches anything."""
-        fit = not (used.relaid or used.discarded_uj or used.resets or weighed.unknown or used.integrated)
-        if not self._rules.learned_intensity or not weighed.busy_us or not fit:
-            return before
-        consumers, times = self._consumers(weighed), [busy_us / 1e6 for busy_us in weighed.busy_us.values()]
-        busy = dict(zip(consumers, times, strict=True))
-        if len(busy) < len(times):  # somebody has several processes
-            busy = dict.fromkeys(busy, 0.0)
-            for consumer, time in zip(consumers, times, strict=True):
-                busy[consumer] += time
-        return intensity.learn(before, busy, dynamic_uj / 1e6, used.seconds)
+        known = memory.intensity
+        if not self._rules.learned_intensity or not weighed.busy_us:
+            return known, memory.crowd
+        crowd = meet(weighed.seats, self._now.owners, memory.crowd)
+        if not (used.relaid or used.discarded_uj or used.resets or weighed.unknown or used.integrated):
+            seconds = crowd.seconds(weighed.busy_us)
+            known = intensity.learn(known, crowd.consumers, seconds, dynamic_uj / 1e6, used.seconds)
+        return known, price(crowd, known)
 
-    def _consumers(self, weighed: Weighed) -> list[Consumer]:
-        """Who was busy, by owner; a process whose owner is not known yet is its own consumer."""
-        owners = self._now.owners
-        named = [owners.get(key, PENDING) for key, _ in weighed.busy_us]
-        if PENDING not in named:
-            return [*named]
-        return [key if o is PENDING else o for (key, _), o in zip(weighed.busy_us, named, strict=True)]
-
-    def _charge(
-        self,
-        dynamic_uj: int,
-        weighed: Weighed,
-        learned: Intensity,
-        used: Used,
-        owed: Mapping[Seat | None, float],
-    ) -> Mapping[Seat | None, float]:
+    def _charge(self, dynamic_uj: int, weighed: Weighed, crowd: Crowd, used: Used) -> None:
         """Divide the energy above idle; what cannot be divided gets the reason why."""
-        if used.relaid:
-            return self._unattribute("mig_change", dynamic_uj, owed)
-        if self._now.host_pid == "no":
-            return self._unattribute("no_host_pid", dynamic_uj, owed)
-        if self._device.clock_jumped:
-            return self._unattribute("clock", dynamic_uj, owed)
-        gap_uj = round(dynamic_uj * max(0.0, 1 - SAMPLES_COVER / used.seconds)) if used.seconds > 0 else 0
-        self._unattribute("gap", gap_uj, owed)
+        reason = self._indivisible(used)
+        gap_uj = (
+            0
+            if reason or used.seconds <= 0
+            else round(dynamic_uj * max(0.0, 1 - SAMPLES_COVER / used.seconds))
+        )
+        self._unattribute("gap", gap_uj)
         dynamic_uj -= gap_uj
-        if not weighed.weights:
-            reason = "unknown_process" if weighed.unknown else "no_process"
-            return self._unattribute(reason, dynamic_uj, owed)
-        seats: list[Seat | None] = [*weighed.weights]
-        weights = self._by_intensity(weighed, learned)
-        if weighed.unknown:
-            seats.append(None)
-        parts, carried = apportion(dynamic_uj, seats, weights, owed)
-        self._energy_uj = dict(zip(weighed.weights, parts, strict=False))
-        if weighed.unknown:
-            self._unattribute("unknown_process", parts[-1], owed)
-        return carried
+        if not reason and not weighed.weights and not weighed.unknown:
+            reason = "no_process"
+        seats, energy_uj = weighed.seats, [0] * len(weighed.seats)
+        if reason:
+            self._unattribute(reason, dynamic_uj)
+        else:
+            energy_uj = self._divide(dynamic_uj, weighed, crowd)
+        if seats and (weighed.busy_us or not reason):
+            divided = len(seats) + bool(weighed.unknown) > 1
+            self.charges.append(Charge(self._device.uuid, seats, energy_uj, weighed.busy_us, divided))
 
-    def _by_intensity(self, weighed: Weighed, learned: Intensity) -> list[int]:
+    def _indivisible(self, used: Used) -> str:
+        """Why nobody can be charged anything."""
+        if used.relaid:
+            return "mig_change"
+        if self._now.host_pid == "no":
+            return "no_host_pid"
+        return "clock" if self._device.clock_jumped else ""
+
+    def _divide(self, dynamic_uj: int, weighed: Weighed, crowd: Crowd) -> list[int]:
+        """What each of the seats is charged; the part of those who could not be read is nobody's."""
+        seats: tuple[Seat | None, ...] = weighed.seats
+        weights = self._by_intensity(weighed, crowd)
+        if weighed.unknown:
+            seats = (*seats, None)
+        parts, debts = apportion(dynamic_uj, weights, self._owed.to(seats))
+        self._owed = Owed(seats, debts)
+        if weighed.unknown:
+            self._unattribute("unknown_process", parts.pop())
+        return parts
+
+    def _by_intensity(self, weighed: Weighed, crowd: Crowd) -> list[int]:
         """Weights in microjoules-to-be: busy time x milliwatts; by time alone where nothing was learned.
 
         The unknown come last.
         """
-        weights, unknown = [*weighed.weights.values()], [weighed.unknown] if weighed.unknown else []
-        if weighed.by != "activity" or not learned.mean_watts or not learned.trust:
-            return weights + unknown
-        prices = [*map(learned.weight, self._consumers(weighed)), *(learned.mean_watts for _ in unknown)]
-        return [
-            max(1, round(1e3 * busy_us * price))
-            for busy_us, price in zip(weights + unknown, prices, strict=True)
-        ]
+        unknown = [weighed.unknown] if weighed.unknown else []
+        weights = [*weighed.weights, *unknown]
+        _, mean_watts, trust = crowd.learned
+        if weighed.by != "activity" or not mean_watts or not trust or not self._rules.learned_intensity:
+            return weights
+        prices = [*crowd.prices, *(mean_watts for _ in unknown)]
+        return [max(1, round(1e3 * busy_us * price)) for busy_us, price in zip(weights, prices, strict=True)]
 
     def _charge_idle(self, idle_uj: int, weighed: Weighed) -> int:
         """Divide the idle energy as the policy says; tells what stays with the GPU."""
-        if self._rules.idle_policy == "equal" and weighed.holders and self._now.host_pid != "no":
-            parts, _ = apportion(idle_uj, weighed.holders, [1] * len(weighed.holders), {})
-            self._idle_uj = dict(zip(weighed.holders, parts, strict=True))
+        holders = weighed.holders
+        if self._rules.idle_policy == "equal" and holders and self._now.host_pid != "no":
+            parts, _ = apportion(idle_uj, [1] * len(holders))
+            self.charges.append(Charge(self._device.uuid, holders, [0] * len(holders), idle_uj=parts))
             return 0
         if self._rules.idle_policy == "allocation":
             return idle_uj - self._charge_grants(idle_uj)
@@ -240,34 +209,13 @@ class _Tick:
         rest = max(0, whole - granted) if self._device.instances is not None else 0
         if not granted:
             return 0
-        parts, _ = apportion(idle_uj, range(len(grants) + 1), [*weights, rest], {})
+        parts, _ = apportion(idle_uj, [*weights, rest])
         self.grants += [GrantShare(g, part) for g, part in zip(grants, parts, strict=False)]
         return sum(parts[: len(grants)])
 
-    def _shares(self, weighed: Weighed) -> list[ProcessShare]:
-        """What each process is charged; energy is measured while it was alone, else estimated."""
-        uuid, energy, idle_uj, busy = self._device.uuid, self._energy_uj, self._idle_uj, weighed.busy_us
-        divided = len(energy) + bool(weighed.unknown) > 1
-        seats = energy if energy.keys() >= busy.keys() and not idle_uj else {**energy, **busy, **idle_uj}
-        keys, migs = zip(*seats, strict=True) if seats else ((), ())
-        parts = [energy.get(seat, 0) for seat in seats]
-        columns = (
-            keys,
-            repeat(uuid),
-            migs,
-            map(busy.get, seats),
-            parts,
-            parts if divided else repeat(0),
-            [idle_uj.get(seat, 0) for seat in seats] if idle_uj else repeat(0),
-        )
-        return list(map(_share, zip(*columns, strict=False)))
-
-    def _unattribute(
-        self, reason: str, amount_uj: int, owed: Mapping[Seat | None, float]
-    ) -> Mapping[Seat | None, float]:
+    def _unattribute(self, reason: str, amount_uj: int) -> None:
         if amount_uj:
             self._unattributed[reason] = self._unattributed.get(reason, 0) + amount_uj
-        return owed
 
 
 def _idle_watts(floor: Floor, rules: Rules) -> tuple[float | None, str]:

@@ -11,10 +11,10 @@ KNOWN = ("mapped", "host")
 
 def coverage(device: Device, snapshot: Snapshot) -> float | None:
     """Traced part of the busy time just seen, or of the processes if none is busy; None without any."""
-    busy = [(a.pid, a.sm_ratio) for a in device.activities or () if a.sm_ratio > 0]
     results = snapshot.process_results
-    if results and sum(results.values()) == sum(results.get(result, 0) for result in KNOWN):
-        return 1.0 if busy or device.holders else None
+    if results and sum(results.values()) == sum([results.get(result, 0) for result in KNOWN]):
+        return 1.0 if device.holders or any(a.sm_ratio > 0 for a in device.activities or ()) else None
+    busy = [(a.pid, a.sm_ratio) for a in device.activities or () if a.sm_ratio > 0]
     weights = busy or [(pid, 1.0) for pid in {holder.pid for holder in device.holders or ()}]
     total = sum(weight for _, weight in weights)
     if not total:

@@ -72,6 +72,10 @@ class _Past(NamedTuple):
     open: _Block = _Block()
     pause: float = 0.0
     """Seconds until they are solved again."""
+    told: Sequence[Consumer] = ()
+    """Of whom the newest reading told."""
+    at: Sequence[int] = ()
+    """Where each of the names is among them; one after the last for those who are not."""
 
 
 class Intensity(NamedTuple):
@@ -91,19 +95,32 @@ class Intensity(NamedTuple):
         return self.mean_watts + self.trust * (learned - self.mean_watts)
 
 
-def learn(before: Intensity, busy: Mapping[Consumer, float], energy: float, seconds: float) -> Intensity:
-    """One more reading: busy seconds of each consumer, and joules above idle of the GPU."""
-    watts, mean, trust, noise, (names, sums, full, (times, joules, lasted), pause) = before
-    if len(names) < MOST_CONSUMERS and not busy.keys() <= names.keys():
-        names = dict.fromkeys([*names, *(name for name in busy if name not in names)][:MOST_CONSUMERS])
-    more = map(busy.get, names, repeat(0.0))
+def learn(
+    before: Intensity, consumers: Sequence[Consumer], busy: Vector, energy: float, seconds: float
+) -> Intensity:
+    """One more reading: consumers, each once, their busy seconds, and joules above idle of the GPU."""
+    watts, mean, trust, noise, past = before
+    names, sums, full, (times, joules, lasted), pause, told, at = past
+    if told != consumers:
+        names, at = _meet(names, consumers)
+    seconds_of = [*busy, 0.0]
+    more = [seconds_of[n] for n in at]
     block = _Block([*map(add, chain(times, repeat(0.0)), more)], joules + energy, lasted + seconds)
     if block.seconds >= BLOCK:
         full, block = (*full, block), _Block()
-    past = _Past(names, sums, full, block, pause - seconds)
+    past = _Past(names, sums, full, block, pause - seconds, consumers, at)
     if past.pause > 0:
         return Intensity(watts, mean, trust, noise, past)
     return _solve(before, _rest(_fold(past), hash((energy, seconds, *sums.energies))))
+
+
+def _meet(
+    names: Mapping[Consumer, None], consumers: Sequence[Consumer]
+) -> tuple[Mapping[Consumer, None], list[int]]:
+    """The names with newcomers, as many as may be learned, and where each is among the consumers."""
+    names = dict.fromkeys([*dict.fromkeys([*names, *consumers])][: max(len(names), MOST_CONSUMERS)])
+    places = {consumer: place for place, consumer in enumerate(consumers)}
+    return names, [places.get(name, len(consumers)) for name in names]
 
 
 def freeze(known: Intensity, kind: type) -> dict[str, Any]:
@@ -127,7 +144,7 @@ def thaw(frozen: Mapping[str, Any], name: Callable[[Any], Consumer]) -> Intensit
         frozen = {**frozen, **_without_noises(frozen["products"], frozen["noises"], frozen["blocks"])}
     sums = _Sums(**{key: frozen[key] for key in _Sums._fields})
     watts = dict(zip(names, frozen["watts"], strict=True))
-    past = _rest(_Past(dict.fromkeys(names), sums), hash(tuple(sums.energies)))
+    past = _rest(_Past(dict.fromkeys(names), sums, at=[0] * len(names)), hash(tuple(sums.energies)))
     return Intensity(watts, frozen["mean_watts"], frozen["trust"], frozen["noise"], past)
 
 
@@ -168,7 +185,7 @@ def _fold(past: _Past) -> _Past:
         keep * sums.blocks + len(worked),
     )
     stay = [n for n, row in enumerate(products) if row[n] > 1e-3 or any(columns[n])]
-    folded = _Past(past.names, added, (), past.open, past.pause)
+    folded = past._replace(sums=added, full=())
     return folded if len(stay) == size else _pick(folded, stay)
 
 
@@ -190,6 +207,8 @@ def _pick(past: _Past, stay: Sequence[int]) -> _Past:
             times=[sums.times[n] for n in stay],
         ),
         open=past.open._replace(times=[times[n] for n in stay]),
+        told=(),
+        at=[0] * len(stay),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
+from gputally import desk
 from gputally.accounts import Account, Amounts, Books, GpuAccount, Held, Place, of_namespace
-from gputally.attribute import GpuShare, Memory, ProcessShare, Rules, attribute
+from gputally.attribute import Memory, Rules, attribute
 from gputally.claims import ClaimBook
 from gputally.coverage import coverage
+from gputally.desk import Desk
 from gputally.limits import Rights
 from gputally.model import (
     PENDING,
@@ -21,9 +23,10 @@ from gputally.model import (
     State,
 )
 from gputally.process_book import ProcessBook, ProcessRules
+from gputally.shares import Charge, GpuShare, ProcessShare
 from gputally.stays import StayBook
 from gputally.tally import Gpu, Tally
-from gputally.workloads import Roster, workloads
+from gputally.workloads import Roster
 
 MOST_WORKLOADS = 10_000
 NAME_WITHIN = 30.0
@@ -57,6 +60,7 @@ class Ledger:
         self._gpus, self._work = self.books.gpus, self.books.work
         self._pending, self._namespaces = self.books.pending, self.books.namespaces
         self._met: dict[str, tuple[tuple[Holder, ...] | None, Mapping[ProcessKey, Owner]]] = {}
+        self._desks: dict[str, Desk] = {}
         self._roster, self._rights = Roster(), Rights()
         self._book = ProcessBook(processes) if processes is not None else None
         self._stays = StayBook(retention, NAME_WITHIN, scraped) if stays else None
@@ -73,7 +77,8 @@ class Ledger:
         self._meet(snapshot)
         for gpu in shares.gpus:
             self._post_gpu(gpu)
-        self._post_processes(shares.processes, snapshot)
+        for charge in shares.charges:
+            self._post_charge(charge, snapshot)
         for share in shares.grants:
             place = (share.grant.owner, share.grant.uuid, share.grant.mig)
             self._post_tick(place, Amounts(idle_uj=share.idle_uj), snapshot.monotonic)
@@ -105,7 +110,7 @@ class Ledger:
             snapshot=snapshot,
             machine=self._machine,
             gpus=gpus,
-            workloads=workloads(self.books, snapshot, fresh, there, self._rules.idle_policy != "none"),
+            workloads=self._roster.workloads(self.books, snapshot, fresh, self._rules.idle_policy != "none"),
             namespaces=self._namespaces.rows(indexes),
             processes=self._book.rows(snapshot, fresh) if self._book is not None else (),
             uses=uses,
@@ -143,6 +148,8 @@ class Ledger:
             self.books.series_dropped["workloads"] += 1
             return None
         account = self._work[place] = Account(now, held=Held(now) if self._scraped else None)
+        if account.held is not None:
+            self.books.newborn[place] = account
         self._namespaces.post(of_namespace(place), Amounts(), now)
         return account
 
@@ -163,31 +170,21 @@ class Ledger:
         account.trust = share.trust
         account.window_seconds += share.activity_seconds or 0.0
 
-    def _post_processes(self, shares: Sequence[ProcessShare], snapshot: Snapshot) -> None:
-        """Post to everybody's account; a namespace is posted once, with the sum of its workloads on a GPU."""
-        owners, work, now = snapshot.owners, self._work, snapshot.monotonic
-        sums: dict[tuple[str, str, str], Amounts] = {}
-        for share in shares:
-            key, uuid, mig, busy_us, energy_uj, estimated_uj, idle_uj = share
-            owner = owners.get(key, UNKNOWN)
-            account = work.get((owner, uuid, mig))
-            if account is None or account.held is not None or owner is UNKNOWN:
-                self._post_process(share, owner, now)
-                continue
-            account.seen_at = now
-            account.window_us += busy_us or 0
-            account.window_uj += energy_uj + idle_uj
-            account.totals.count(energy_uj, estimated_uj, idle_uj, busy_us)
-            place = (owner.kind, owner.namespace, uuid)
-            total = sums.get(place)
-            if total is None:
-                total = sums[place] = Amounts()
-            total.count(energy_uj, estimated_uj, idle_uj, busy_us)
-        for place, total in sums.items():
-            self._namespaces.post(place, total, now)
+    def _post_charge(self, charge: Charge, snapshot: Snapshot) -> None:
+        """Post to everybody's account; one by one while somebody is nobody yet, or was not seen yet."""
+        owners, now = snapshot.owners, snapshot.monotonic
+        known = self._desks.get(charge.uuid)
+        if known is None or not known.is_for(charge, owners):
+            known = desk.find(charge, owners, self._work)
+            if known is None:
+                for share in charge.each():
+                    self._post_process(share, owners.get(share.key, UNKNOWN), now)
+                return
+            self._desks[charge.uuid] = known
+        known.post(charge, self._namespaces, now)
 
     def _post_process(self, share: ProcessShare, owner: Owner, now: float) -> None:
-        """Post to somebody who is nobody yet, or whose series was not seen yet."""
+        """Post to one of those who have no desk."""
         amounts = Amounts(share.energy_uj, share.estimated_uj, share.idle_uj, share.busy_us)
         if owner is PENDING:
             key = (share.key, share.uuid, share.mig)
@@ -238,9 +235,10 @@ class Ledger:
 
     def _release(self, when: Callable[[Held], bool], now: float, shown_only: bool = False) -> None:
         """Post what waited for its series to be seen at zero, which is what makes increase() right."""
-        for place, account in self._work.items():
+        for place, account in list(self.books.newborn.items()):
             held = account.held
             if held is not None and (account.shown or not shown_only) and when(held):
+                del self.books.newborn[place]
                 account.held = None
                 account.totals.add(held.amounts)
                 self._namespaces.post(of_namespace(place), held.amounts, now)
@@ -269,13 +267,17 @@ class Ledger:
         """Begin new averages, and close accounts that nobody has used for the retention time."""
         for gpu in self._gpus.values():
             gpu.window_seconds = 0.0
-        for account in self._work.values():
+        over = []
+        for place, account in self._work.items():
             account.window_us = account.window_uj = 0
-        for place, account in list(self._work.items()):
             if place[1] not in fresh:
                 account.seen_at = now  # of a GPU that does not answer, nobody can say who left it
             elif account.held is None and now - account.seen_at > self._retention:
-                del self._work[place]
+                over.append(place)
+        if over:
+            self._desks.clear()
+        for place in over:
+            del self._work[place]
 
 
 def _places(device: Device) -> list[tuple[int, str]]:

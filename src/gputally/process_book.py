@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gputally.accounts import Amounts
-from gputally.attribute import Shares
 from gputally.model import Device, Owner, Process, ProcessKey, Snapshot
+from gputally.shares import Shares
 from gputally.tally import ProcessUse
 from gputally.weights import Seat
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gputally.attribute import Shares
 from gputally.model import PENDING, UNKNOWN, Detail, Device, Owner, Process, ProcessKey, Snapshot
+from gputally.shares import Shares
 from gputally.tally import ProcessStay
 
 MOST = 10_000

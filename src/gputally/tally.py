@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gputally.model import Device, Owner, Snapshot
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(NamedTuple):
     """A GPU and what it used so far."""
 
     device: Device
@@ -18,7 +18,7 @@ class Gpu:
     """Its gauges are of now, not of a time before it fell silent."""
     energy_uj: int | None = None
     idle_uj: int = 0
-    unattributed_uj: Mapping[str, int] = field(default_factory=dict)
+    unattributed_uj: Mapping[str, int] = MappingProxyType({})
     pending_uj: int = 0
     discarded_uj: int = 0
     resets: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gputally.model import Device, Holder, Instance, Process, ProcessKey, Snapshot
@@ -12,87 +12,88 @@ Seat = tuple[ProcessKey, str]
 
 
 class Seating(NamedTuple):
-    """Who holds a context on a GPU; true for as long as it lists the same and they are the same processes."""
+    """Who is on a GPU; true for as long as it names the same and they are the same processes."""
 
     listed: tuple[Holder, ...] | None = None
+    named: tuple[int, ...] = ()
+    """Whom the samples name, in their order."""
     processes: Mapping[int, Process] | None = None
     holders: tuple[Seat, ...] = ()
+    """Those who hold a context."""
     hidden: int = 0
     """Holders that could not be read."""
-    whole: Mapping[int, Seat] = {}
-    """pid -> its seat, of those who hold one outside any MIG instance."""
+    busy: tuple[Seat | None, ...] = ()
+    """The seats of those whom the samples name; None for one that could not be read."""
+    plain: bool = True
+    """Everybody whom the samples name is a holder that could be read, and is named once."""
 
 
 class Weighed(NamedTuple):
-    """Everyone on one GPU in one tick."""
+    """Everyone on one GPU in one tick; numbers are in the order of the seats."""
 
-    weights: Mapping[Seat, int] = {}
+    seats: tuple[Seat, ...] = ()
     """Those who weigh something."""
+    weights: Sequence[int] = ()
     by: str = "nothing"
     """activity (samples of each), instance (MIG), alone, presence (they hold a context), nothing."""
     unknown: int = 0
     """Weight of processes that could not be read."""
     holders: tuple[Seat, ...] = ()
-    busy_us: Mapping[Seat, int] = {}
+    """All who are there, whether or not they weigh something."""
+    busy_us: Sequence[int] | None = None
+    """None where nobody was seen busy."""
     empty: bool = False
     """Surely nobody holds a context."""
 
 
 def seat(device: Device, now: Snapshot, before: Seating) -> Seating:
-    """Who holds a context; worked out anew only when somebody came, went or became somebody else."""
-    if before.processes is now.processes and before.listed == device.holders:
+    """Who is there; worked out anew only when somebody came, went or became somebody else."""
+    named = tuple([activity[0] for activity in device.activities or ()])
+    if before.processes is now.processes and before.named == named and before.listed == device.holders:
         return before
     found = [(now.processes.get(holder.pid), holder.mig) for holder in device.holders or ()]
     holders = tuple(dict.fromkeys((process.key, mig) for process, mig in found if process is not None))
     hidden = sum(process is None for process, _ in found)
     whole = {seat[0].pid: seat for seat in holders if not seat[1]}
-    return Seating(device.holders, now.processes, holders, hidden, whole)
+    busy = tuple(whole.get(pid) or _unlisted(now.processes.get(pid)) for pid in named)
+    plain = len({*named} & whole.keys()) == len(named)
+    return Seating(device.holders, named, now.processes, holders, hidden, busy, plain)
 
 
-def weigh(device: Device, now: Snapshot, seating: Seating) -> Weighed:
+def _unlisted(process: Process | None) -> Seat | None:
+    return None if process is None else (process.key, "")
+
+
+def weigh(device: Device, seating: Seating) -> Weighed:
     """Weights by activity where it is known; else by MIG slices, or by presence alone."""
     holders, hidden = seating.holders, seating.hidden
     empty = device.holders == () and not device.activities
     if device.instances is not None:
         return _by_instance(device.instances, holders, hidden, empty)
-    busy_us, unknown, others = _activity(device, now, seating)
-    present = (*holders, *others) if others else holders
+    seats, busy_us, unknown = _activity(device, seating)
+    present = holders if seating.plain else tuple(dict.fromkeys((*holders, *seats)))
     if len(present) == 1 and not hidden and not unknown:
-        return Weighed({present[0]: 1}, "alone", 0, present, busy_us)
-    if busy_us or unknown:
-        return Weighed(busy_us, "activity", unknown, present, busy_us)
+        return Weighed(present, (1,), "alone", 0, present, busy_us or None)
+    if seats or unknown:
+        return Weighed(seats, busy_us, "activity", unknown, present, busy_us)
     by = "presence" if present else "nothing"
-    return Weighed(dict.fromkeys(present, 1), by, hidden, present, busy_us, empty)
+    return Weighed(present, [1] * len(present), by, hidden, present, None, empty)
 
 
-def _activity(device: Device, now: Snapshot, seating: Seating) -> tuple[dict[Seat, int], int, list[Seat]]:
-    """Busy microseconds of each process, of those that could not be read together, and who is not listed."""
-    if not device.activities:
-        return {}, 0, []
-    whole = seating.whole
-    pids, _, ratios, *_ = zip(*device.activities, strict=True)
+def _activity(device: Device, seating: Seating) -> tuple[tuple[Seat, ...], list[int], int]:
+    """Who was busy, for how many microseconds each, and all those together who could not be read."""
     scale = (device.activity_seconds or 0.0) * 1e6
-    times = [round(ratio * scale) for ratio in ratios]
-    busy = dict(zip([whole[pid] for pid in pids if pid in whole], times, strict=False))
-    if len(busy) == len(times) and 0 not in times:  # everybody is known, and told of once
-        return busy, 0, []
-    busy.clear()
-    others: list[Seat] = []
+    times = [round(activity[2] * scale) for activity in device.activities or ()]
+    if seating.plain and 0 not in times:
+        return seating.busy, times, 0  # type: ignore[return-value]  # plain: everybody could be read
+    busy: dict[Seat, int] = {}
     unknown = 0
-    for pid, busy_us in zip(pids, times, strict=True):
-        if not busy_us:
-            continue
-        seat = whole.get(pid)
+    for seat, busy_us in zip(seating.busy, times, strict=True):
         if seat is None:
-            process = now.processes.get(pid)
-            if process is None:
-                unknown += busy_us
-                continue
-            seat = (process.key, "")
-            if seat not in busy:
-                others.append(seat)
-        busy[seat] = busy.get(seat, 0) + busy_us
-    return busy, unknown, others
+            unknown += busy_us
+        elif busy_us:
+            busy[seat] = busy.get(seat, 0) + busy_us
+    return tuple(busy), list(busy.values()), unknown
 
 
 def _by_instance(
@@ -100,7 +101,7 @@ def _by_instance(
 ) -> Weighed:
     """An instance weighs its activity x its slices, or its slices alone; its processes share that equally."""
     if len(holders) == 1 and not hidden:
-        return Weighed({holders[0]: 1}, "alone", 0, holders)
+        return Weighed(holders, (1,), "alone", 0, holders)
     members: dict[str, list[Seat]] = {}
     for seat in holders:
         members.setdefault(seat[1], []).append(seat)
@@ -113,4 +114,5 @@ def _by_instance(
         for seat in seats
     }
     weights = {seat: weight for seat, weight in weights.items() if weight}
-    return Weighed(weights, "instance" if weights else "nothing", hidden, holders, {}, empty)
+    by = "instance" if weights else "nothing"
+    return Weighed(tuple(weights), list(weights.values()), by, hidden, holders, None, empty)

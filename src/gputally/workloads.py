@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import compress, repeat
 from typing import Any, NamedTuple
 
-from gputally.accounts import Books, Place
+from gputally.accounts import Account, Amounts, Books, Place
 from gputally.model import UNKNOWN, Device, Snapshot
 from gputally.tally import Workload
 
@@ -22,6 +23,23 @@ class Presence(NamedTuple):
 ABSENT = Presence()
 
 
+class _Sheet(NamedTuple):
+    """What is said of workloads and is true until somebody comes, goes or changes his memory: by column."""
+
+    places: list[Place]
+    indexes: Mapping[str, int]
+    fresh: tuple[str, ...]
+    there: Mapping[Place, Presence]
+    accounts: list[Account]
+    who: tuple[Sequence[Any], ...]
+    """Owner, GPU, uuid, MIG instance, whether it is active, processes, memory."""
+    started_at: Sequence[float | None]
+    present: list[Account]
+    """Those of the accounts whose workload is there."""
+    seen_on: list[str]
+    """The GPU on which each could be seen busy; empty for one that is not there."""
+
+
 class Roster:
     """Who holds a context where; worked out anew only when somebody came, went or changed his memory."""
 
@@ -30,6 +48,7 @@ class Roster:
         self._processes: Any = None
         self._owners: Any = None
         self._there: dict[Place, Presence] = {}
+        self._sheet: _Sheet | None = None
 
     def read(self, snapshot: Snapshot, fresh: Mapping[str, Device]) -> Mapping[Place, Presence]:
         """Presence of each workload on a GPU that answers."""
@@ -41,48 +60,99 @@ class Roster:
             self._there = presence(snapshot, fresh)
         return self._there
 
+    def workloads(
+        self, books: Books, snapshot: Snapshot, fresh: Mapping[str, Device], idle_told: bool
+    ) -> tuple[Workload, ...]:
+        """One row per account on a GPU that is there; of one that hangs, totals only."""
+        sheet = self._sheet = self._laid(books, snapshot, fresh)
+        for place, account in books.newborn.items():
+            account.shown |= place[1] in sheet.indexes
+        for account in sheet.present:
+            account.seen_at = snapshot.monotonic
+        totals = [account.totals for account in sheet.accounts]
+        columns = (
+            *sheet.who,
+            _ratios(sheet, books),
+            _busy_times(totals, sheet.who[2], fresh),
+            [total.energy_uj for total in totals],
+            [total.estimated_uj for total in totals],
+            [total.idle_uj for total in totals] if idle_told else repeat(None),
+            sheet.started_at,
+        )
+        rows = tuple(map(Workload._make, zip(*columns, strict=False)))
+        return tuple(map(_without_energy, rows)) if UNKNOWN in sheet.who[0] else rows
 
-def workloads(
+    def _laid(self, books: Books, snapshot: Snapshot, fresh: Mapping[str, Device]) -> _Sheet:
+        indexes = {device.uuid: device.index for device in snapshot.devices}
+        known, places, there = self._sheet, list(books.work), self._there
+        if (
+            known is not None
+            and known.there is there
+            and (known.places, known.indexes, known.fresh) == (places, indexes, tuple(fresh))
+        ):
+            return known
+        return _lay(books, places, indexes, fresh, there)
+
+
+def _lay(
     books: Books,
-    snapshot: Snapshot,
+    places: list[Place],
+    indexes: Mapping[str, int],
     fresh: Mapping[str, Device],
     there: Mapping[Place, Presence],
-    idle_told: bool,
-) -> tuple[Workload, ...]:
-    """One row per account on a GPU that is there; of one that hangs, totals only."""
-    indexes = {device.uuid: device.index for device in snapshot.devices}
+) -> _Sheet:
+    shown = [place for place in places if place[1] in indexes]
+    found = [there.get(place, ABSENT) for place in shown]
+    uuids = [uuid for _, uuid, _ in shown]
+    active = [one.processes > 0 for one in found]
+    who = (
+        [owner for owner, _, _ in shown],
+        [indexes[uuid] for uuid in uuids],
+        uuids,
+        [mig for _, _, mig in shown],
+        [here if uuid in fresh else None for uuid, here in zip(uuids, active, strict=True)],
+        [one.processes or None for one in found],
+        [one.memory_used_bytes for one in found],
+    )
+    accounts = [books.work[place] for place in shown]
+    return _Sheet(
+        places,
+        indexes,
+        tuple(fresh),
+        there,
+        accounts,
+        who,
+        [one.started_at for one in found],
+        list(compress(accounts, active)),
+        [uuid if here else "" for uuid, here in zip(uuids, active, strict=True)],
+    )
+
+
+def _ratios(sheet: _Sheet, books: Books) -> list[float | None]:
+    """Part of the time since the Tally before in which each was seen busy."""
     windows_us = {uuid: account.window_seconds * 1e6 for uuid, account in books.gpus.items()}
-    rows = []
-    for place, account in books.work.items():
-        owner, uuid, mig = place
-        if uuid not in indexes:
-            continue
-        account.shown = True
-        totals, device = account.totals, fresh.get(uuid)
-        if totals.busy_us is None and device is not None and device.activities is not None:
-            totals.busy_us = 0  # it could have been seen busy, and was not
-        processes, memory, started_at = there.get(place, ABSENT)
-        if processes:
-            account.seen_at = snapshot.monotonic
-        window_us = windows_us.get(uuid, 0.0) if processes else 0.0
-        rows.append(
-            Workload(
-                owner,
-                indexes[uuid],
-                uuid,
-                mig,
-                None if device is None else processes > 0,
-                processes or None,
-                memory,
-                min(1.0, account.window_us / window_us) if window_us > 0 else None,
-                totals.busy_us,
-                totals.energy_uj if owner is not UNKNOWN else None,
-                totals.estimated_uj if owner is not UNKNOWN else None,
-                totals.idle_uj if idle_told else None,
-                started_at,
-            )
-        )
-    return tuple(rows)
+    windows = map(windows_us.get, sheet.seen_on, repeat(0.0))
+    return [
+        min(1.0, account.window_us / window) if window > 0 else None
+        for account, window in zip(sheet.accounts, windows, strict=True)
+    ]
+
+
+def _busy_times(
+    totals: Sequence[Amounts], uuids: Sequence[str], fresh: Mapping[str, Device]
+) -> list[int | None]:
+    times = [total.busy_us for total in totals]
+    if None not in times:
+        return times
+    for total, uuid in zip(totals, uuids, strict=True):
+        if total.busy_us is None and uuid in fresh and fresh[uuid].activities is not None:
+            total.busy_us = 0  # it could have been seen busy, and was not
+    return [total.busy_us for total in totals]
+
+
+def _without_energy(row: Workload) -> Workload:
+    """Energy of those who could not be read is told of the GPU, with the reason."""
+    return row._replace(energy_uj=None, estimated_uj=None) if row.owner is UNKNOWN else row
 
 
 def presence(snapshot: Snapshot, fresh: Mapping[str, Device]) -> dict[Place, Presence]:
