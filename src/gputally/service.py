@@ -47,8 +47,8 @@ log = logging.getLogger(__name__)
 GRACE = 2.0
 """Seconds that answers under way, and then the hardware, are given when the process ends."""
 DOOM_EVERY = 5.0
-GARBAGE = 10_000
-"""New objects after which the collector looks for cycles: a publication makes thousands, and hardly any."""
+GARBAGE = 50_000
+"""New objects after which the collector looks for cycles: a publication makes ten thousand, and no cycle."""
 RENEW_EVERY = 2.0
 SHOW_FROM = (1_000.0, 1_800_000_000.0)
 """Where `show` starts the clocks of the simulated machine, so that the same seed shows the same bytes."""
