@@ -67,7 +67,7 @@ class Held:
     amounts: Amounts = field(default_factory=Amounts)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Account:
     """A workload on one GPU."""
 

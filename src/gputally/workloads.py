@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import compress, repeat
 from typing import Any, NamedTuple
 
@@ -21,12 +22,15 @@ class Presence(NamedTuple):
 
 
 ABSENT = Presence()
+_row = partial(tuple.__new__, Workload)
+"""A row from its fields, without the cost of a constructor."""
 
 
 class _Sheet(NamedTuple):
     """What is said of workloads and is true until somebody comes, goes or changes his memory: by column."""
 
-    places: list[Place]
+    kept: list[Account]
+    """All accounts, those of GPUs that are not there among them."""
     indexes: Mapping[str, int]
     fresh: tuple[str, ...]
     there: Mapping[Place, Presence]
@@ -79,29 +83,25 @@ class Roster:
             [total.idle_uj for total in totals] if idle_told else repeat(None),
             sheet.started_at,
         )
-        rows = tuple(map(Workload._make, zip(*columns, strict=False)))
+        rows = tuple(map(_row, zip(*columns, strict=False)))
         return tuple(map(_without_energy, rows)) if UNKNOWN in sheet.who[0] else rows
 
     def _laid(self, books: Books, snapshot: Snapshot, fresh: Mapping[str, Device]) -> _Sheet:
         indexes = {device.uuid: device.index for device in snapshot.devices}
-        known, places, there = self._sheet, list(books.work), self._there
+        known, kept = self._sheet, list(books.work.values())
         if (
             known is not None
-            and known.there is there
-            and (known.places, known.indexes, known.fresh) == (places, indexes, tuple(fresh))
+            and known.there is self._there
+            and (known.kept, known.indexes, known.fresh) == (kept, indexes, tuple(fresh))
         ):
             return known
-        return _lay(books, places, indexes, fresh, there)
+        return _lay(books, indexes, fresh, self._there)
 
 
 def _lay(
-    books: Books,
-    places: list[Place],
-    indexes: Mapping[str, int],
-    fresh: Mapping[str, Device],
-    there: Mapping[Place, Presence],
+    books: Books, indexes: Mapping[str, int], fresh: Mapping[str, Device], there: Mapping[Place, Presence]
 ) -> _Sheet:
-    shown = [place for place in places if place[1] in indexes]
+    shown = [place for place in books.work if place[1] in indexes]
     found = [there.get(place, ABSENT) for place in shown]
     uuids = [uuid for _, uuid, _ in shown]
     active = [one.processes > 0 for one in found]
@@ -116,7 +116,7 @@ def _lay(
     )
     accounts = [books.work[place] for place in shown]
     return _Sheet(
-        places,
+        list(books.work.values()),
         indexes,
         tuple(fresh),
         there,
