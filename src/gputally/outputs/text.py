@@ -78,20 +78,24 @@ class TextWriter:
         names = {family.metric.name for family in families}
         written: dict[tuple[str, int], _Heads] = {}
         pages: dict[str, _Page] = {}
+        scope = shared = None
         for family in families:
             metric, identities, values, further = family
-            place = (metric.scope.name, id(identities))
-            heads = written.get(place)
-            if heads is None:
-                heads = written[place] = _heads(family, self._heads.get(metric.scope.name))
-            twofold = metric.stem in names and metric.stem != metric.name
-            page = self._pages.get(metric.name)
+            if metric.scope is not scope or identities is not shared:
+                scope, shared = metric.scope, identities
+                place = (scope.name, id(shared))
+                if place not in written:
+                    written[place] = _heads(family, self._heads.get(scope.name))
+                heads = written[place]
+            name = metric.name
+            twofold = metric.stem in names and metric.stem != name
+            page = self._pages.get(name)
             if page is None or page.frame.metric is not metric or page.frame.twofold is not twofold:
                 page = _page(family, heads, twofold, None)
             # A metric's numbers are all of one type, so equal ones are written alike.
             elif page.values != values or page.frame.heads is not heads or page.frame.further != further:
                 page = _page(family, heads, twofold, page.frame)
-            pages[metric.name] = page
+            pages[name] = page
         self._pages = pages
         self._heads = {scope: heads for (scope, _), heads in written.items()}
         frames = [page.frame for page in pages.values()]
