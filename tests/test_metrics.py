@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
 from gputally.metrics import GAUGE, Metric, Scope, families
 from gputally.model import Snapshot
@@ -27,6 +29,29 @@ def test_zero_is_a_sample() -> None:
 def test_a_row_may_name_the_attribute_that_it_shows() -> None:
     rows = [Metric(NUMBER, "x", GAUGE, "", "real"), Metric(NUMBER, "y", GAUGE, "", "real.imag")]
     assert [family.values for family in families(rows, TALLY)] == [[-1, 0, 1], [0, 0, 0]]
+
+
+class Pair(NamedTuple):
+    """A thing whose fields are numbers."""
+
+    n: int
+    twice: int | None
+
+
+def test_rows_over_named_tuples_may_name_a_field_or_have_a_function() -> None:
+    pairs = Scope("pair", ("n",), lambda tally: (Pair(1, None), Pair(2, 4)), lambda pair: (str(pair.n),))
+    named = replace(pairs, fields=Pair._fields)
+    for scope in (pairs, named):
+        rows = [
+            Metric(scope, "x", GAUGE, "", "n"),
+            Metric(scope, "y", GAUGE, "", "twice"),
+            Metric(scope, "z", GAUGE, "", lambda pair: -pair.n),
+            Metric(scope, "none", GAUGE, "", lambda pair: None),
+        ]
+        told = families(rows, TALLY)
+        assert [list(family.values) for family in told] == [[1, 2], [None, 4], [-1, -2]]
+        assert told[0].identities == [("1",), ("2",)]
+    assert not families([replace(rows[0], scope=replace(named, items=lambda tally: ()))], TALLY)
 
 
 def test_further_labels_are_told_of_each_thing() -> None:

@@ -27,15 +27,33 @@ def test_packed_and_plain_are_the_same(parts: tuple[Part, ...]) -> None:
 
 
 @given(parts, parts)
-def test_lines_that_stay_are_packed_once(first: tuple[Part, ...], more: tuple[Part, ...]) -> None:
+def test_large_parts_that_stay_are_packed_once(first: tuple[Part, ...], more: tuple[Part, ...]) -> None:
     before = Text(first, 0, 0)
     assert gzip.decompress(before.openmetrics_gzip) == before.openmetrics
+    assert gzip.decompress(before.plain_gzip) == before.plain
+    large = [part for part in first if len(part.lines) >= LARGE]
+    kept = [dict(part.packed) for part in large]
+    assert all(
+        packed.keys() == {part.plain, part.openmetrics} for part, packed in zip(large, kept, strict=True)
+    )
     after = Text((*more, *first), 0, 0)
-    kept = [part.deflated for part in first]
     assert gzip.decompress(after.openmetrics_gzip) == after.openmetrics
     assert gzip.decompress(after.plain_gzip) == after.plain
-    assert all(part.deflated is piece for part, piece in zip(first, kept, strict=True))
-    assert [bool(piece) for piece in kept] == [len(part.lines) >= LARGE for part in first]
+    for part, packed in zip(large, kept, strict=True):
+        assert all(part.packed[header] is stretch for header, stretch in packed.items())
+
+
+def test_small_parts_are_packed_together_and_again_when_one_of_them_changed() -> None:
+    one, two, large = Part(b"1", b"1", b"a"), Part(b"2", b"2", b"b"), Part(b"3", b"3", b"c" * LARGE)
+    for _ in range(2):
+        assert gzip.decompress(Text((one, two, large), 0, 0).plain_gzip) == b"1a2b3" + large.lines
+        assert (list(one.packed), list(two.packed), list(large.packed)) == ([b"1"], [], [b"3"])
+    kept = one.packed[b"1"]
+    assert gzip.decompress(Text((one, two), 0, 0).plain_gzip) == b"1a2b"
+    assert one.packed[b"1"] is kept
+    assert gzip.decompress(Text((one, Part(b"2", b"2", b"d")), 0, 0).plain_gzip) == b"1a2d"
+    assert one.packed[b"1"] is not kept
+    assert gzip.decompress(Text((two, one), 0, 0).openmetrics_gzip) == b"2b1a# EOF\n"
 
 
 def test_packed_text_is_one_gzip_member_that_any_program_reads() -> None:

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 
 from gputally.metrics import COUNTER, GAUGE, INFO, Family, Metric, Scope, Value
 from gputally.outputs.rendering import Text, together
-from gputally.outputs.text import LONGEST_VALUE, TextWriter, clean, number
+from gputally.outputs.text import EXACT, LONGEST_VALUE, TextWriter, clean, number
 
 THING = Scope("thing", ("a", "b"), lambda tally: (), lambda item: item)
 BARE = Scope("bare", (), lambda tally: (), lambda item: item)
@@ -122,7 +122,14 @@ def test_numbers_that_change_are_written_as_each_would_be_alone(rounds: list[lis
         check_lines(writer, row, values)
 
 
-@given(st.lists(st.lists(any_whole), min_size=1, max_size=4))
+around_exact = st.integers(EXACT - 1000, EXACT + 1000) | st.integers(0, 2 * EXACT)
+
+
+@given(
+    st.sampled_from([any_whole, around_exact, st.integers(0, EXACT)]).flatmap(
+        lambda kind: st.lists(st.lists(kind), min_size=1, max_size=4)
+    )
+)
 def test_millionths_that_change_are_written_as_each_would_be_alone(rounds: list[list[Value | None]]) -> None:
     writer, row = TextWriter(), metric("x", GAUGE, millionths=True)
     for values in rounds:
@@ -234,7 +241,7 @@ def test_what_is_no_longer_written_is_forgotten() -> None:
     for number_ in range(100):
         writer.write([family(row, [((str(number_), ""), 1)])])
     assert [len(heads.written) for heads in writer._heads.values()] == [1]
-    assert [page.samples for page in writer._pages.values()] == [1]
+    assert [page.frame.samples for page in writer._pages.values()] == [1]
     writer.write([])
     assert not writer._pages
     assert not writer._heads

@@ -7,6 +7,7 @@ from typing import Any
 
 from gputally.dialects.options import Options
 from gputally.metrics import COUNTER, GAUGE, Identity, Metric, Scope
+from gputally.tally import ProcessStay
 
 LABELS = ("pid", "gpu", "process_name", "pod", "namespace", "container", "pod_uid", "container_id")
 ENERGY = (
@@ -20,6 +21,7 @@ STAY = Scope(
     lambda tally: tally.stays,
     attrgetter("pid", "gpu", "process", "owner", "uid", "container_id"),
     lambda identity: _labels(identity),
+    ProcessStay._fields,
 )
 
 

@@ -9,11 +9,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 LARGE = 8192
-"""Lines from this size on are packed by themselves, and not again while they stay as they are."""
+"""A family from this size on is packed by itself; those between two large ones are packed together."""
 LEVEL, MEMORY = 1, 6
 """With less memory than zlib's default such text is packed faster, and no worse."""
 GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\x03"
 EOF = b"# EOF\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Text as a piece of any deflate stream."""
+
+    pieces: tuple[bytes, ...]
+    deflated: bytes
 
 
 @dataclass(slots=True)
@@ -23,8 +31,8 @@ class Part:
     plain: bytes
     openmetrics: bytes
     lines: bytes
-    deflated: bytes = field(default=b"", compare=False)
-    """The lines as a piece of any deflate stream; empty until somebody asks for it."""
+    packed: dict[bytes, Stretch] = field(default_factory=dict, compare=False)
+    """What is above it -> the stretch that begins with it, as it was last packed."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +58,12 @@ class Text:
     @cached_property
     def plain_gzip(self) -> bytes:
         """In format 0.0.4, packed."""
-        return _gzip((part.plain, part) for part in self.parts)
+        return _gzip([(part.plain, part) for part in self.parts])
 
     @cached_property
     def openmetrics_gzip(self) -> bytes:
         """In OpenMetrics, packed."""
-        end = (EOF, Part(b"", b"", b""))
-        return _gzip([*((part.openmetrics, part) for part in self.parts), end])
+        return _gzip([(part.openmetrics, part) for part in self.parts], EOF)
 
 
 def together(texts: Sequence[Text]) -> Text:
@@ -65,30 +72,37 @@ def together(texts: Sequence[Text]) -> Text:
     return Text(parts, sum(text.samples for text in texts), sum(text.collisions for text in texts))
 
 
-def _gzip(parts: Iterable[tuple[bytes, Part]]) -> bytes:
-    """Headers and lines as one gzip file; lines that were packed before are put in as they are."""
+def _gzip(parts: Iterable[tuple[bytes, Part]], end: bytes = b"") -> bytes:
+    """Headers and lines as one gzip file; stretches that were packed before are put in as they are."""
     stream = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS, MEMORY)
     packed, checksum, size = [GZIP_HEADER], 0, 0
-    for text, part in _chunks(parts):
-        checksum, size = zlib.crc32(text, checksum), size + len(text)
-        if part is None:
+    for (header, part), pieces in _stretches(parts, end):
+        stretch = part.packed.get(header)
+        if stretch is None or stretch.pieces != pieces:
             # Flushed, so that nothing that follows refers to anything before it.
-            packed += (stream.compress(text), stream.flush(zlib.Z_FULL_FLUSH))
-        else:
-            part.deflated = part.deflated or stream.compress(text) + stream.flush(zlib.Z_FULL_FLUSH)
-            packed.append(part.deflated)
+            deflated = b"".join([*map(stream.compress, pieces), stream.flush(zlib.Z_FULL_FLUSH)])
+            stretch = part.packed[header] = Stretch(pieces, deflated)
+        packed.append(stretch.deflated)
+        for piece in pieces:
+            checksum, size = zlib.crc32(piece, checksum), size + len(piece)
     return b"".join([*packed, stream.flush(), struct.pack("<II", checksum, size & 0xFFFFFFFF)])
 
 
-def _chunks(parts: Iterable[tuple[bytes, Part]]) -> Iterator[tuple[bytes, Part | None]]:
-    """Large lines by themselves, with their part; everything between them joined."""
+def _stretches(
+    parts: Iterable[tuple[bytes, Part]], end: bytes
+) -> Iterator[tuple[tuple[bytes, Part], tuple[bytes, ...]]]:
+    """The header and part with which each stretch begins, and its text."""
+    first: tuple[bytes, Part] | None = None
     small: list[bytes] = []
-    for header, part in parts:
-        small.append(header)
+    for each in parts:
+        header, part = each
         if len(part.lines) < LARGE:
-            small.append(part.lines)
-        else:
-            yield b"".join(small), None
-            yield part.lines, part
+            first = first or each
+            small += (header, part.lines)
+            continue
+        if first:
+            yield first, (b"".join(small),)
+            first = None
             small.clear()
-    yield b"".join(small), None
+        yield each, (header, part.lines)  # not joined: that would be a copy
+    yield first or (end, Part(b"", b"", b"")), (b"".join([*small, end]),)

@@ -17,6 +17,8 @@ PLAIN_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 LONGEST_VALUE = 256
 MILLION = 1_000_000
+EXACT = 1 << 52
+"""Below it, a number of millionths that is divided by a million is off by less than half a millionth."""
 
 # Controls, lone surrogates and marks that turn the direction of text: nothing a name needs.
 _UNFIT = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -31,23 +33,37 @@ class _Heads:
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
-    """One family as it was last written."""
+class _Frame:
+    """All of a family but its numbers, which stays while they change."""
 
     metric: Metric
     twofold: bool
     """A family of its name without _total stands beside it."""
     heads: _Heads
     further: Sequence[tuple[Any, ...]] | None
-    values: Sequence[Value | None]
     gaps: list[bool] | None
     """Which values are None, where any is."""
     field: bytes
+    plain: bytes
+    openmetrics: bytes
     template: bytes
     """The lines, with a field in the place of each number."""
-    part: Part
     samples: int
     collisions: int
+
+    def fits(self, heads: _Heads, further: Any, gaps: list[bool] | None, field: bytes) -> bool:
+        """Whether numbers of such a family can be put into the template."""
+        same = self.heads is heads and self.field == field and self.gaps == gaps
+        return same and not self.collisions and self.further == further
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """One family as it was last written."""
+
+    frame: _Frame
+    values: Sequence[Value | None]
+    part: Part
 
 
 class TextWriter:
@@ -60,27 +76,33 @@ class TextWriter:
     def write(self, families: Sequence[Family]) -> Text:
         """Render; what was not in the families is forgotten."""
         names = {family.metric.name for family in families}
-        heads: dict[tuple[str, int], _Heads] = {}
-        pages: list[_Page] = []
+        written: dict[tuple[str, int], _Heads] = {}
+        pages: dict[str, _Page] = {}
+        scope = shared = None
         for family in families:
             metric, identities, values, further = family
-            place = (metric.scope.name, id(identities))
-            if place not in heads:
-                heads[place] = _heads(family, self._heads.get(metric.scope.name))
-            twofold = metric.stem != metric.name and metric.stem in names
-            page = self._pages.get(metric.name)
-            if page is None or page.metric is not metric or page.twofold is not twofold:
-                page = _page(family, heads[place], twofold, None)
+            if metric.scope is not scope or identities is not shared:
+                scope, shared = metric.scope, identities
+                place = (scope.name, id(shared))
+                if place not in written:
+                    written[place] = _heads(family, self._heads.get(scope.name))
+                heads = written[place]
+            name = metric.name
+            twofold = metric.stem in names and metric.stem != name
+            page = self._pages.get(name)
+            if page is None or page.frame.metric is not metric or page.frame.twofold is not twofold:
+                page = _page(family, heads, twofold, None)
             # A metric's numbers are all of one type, so equal ones are written alike.
-            elif page.heads is not heads[place] or page.values != values or page.further != further:
-                page = _page(family, heads[place], twofold, page)
-            pages.append(page)
-        self._pages = {page.metric.name: page for page in pages}
-        self._heads = {scope: written for (scope, _), written in heads.items()}
+            elif page.values != values or page.frame.heads is not heads or page.frame.further != further:
+                page = _page(family, heads, twofold, page.frame)
+            pages[name] = page
+        self._pages = pages
+        self._heads = {scope: heads for (scope, _), heads in written.items()}
+        frames = [page.frame for page in pages.values()]
         return Text(
-            tuple([page.part for page in pages]),
-            sum([page.samples for page in pages]),
-            sum([page.collisions for page in pages]),
+            tuple([page.part for page in pages.values()]),
+            sum([frame.samples for frame in frames]),
+            sum([frame.collisions for frame in frames]),
         )
 
 
@@ -97,29 +119,21 @@ def _labels(names: tuple[str, ...], values: Identity) -> str:
     return ",".join([f'{name}="{escape(value)}"' for name, value in zip(names, values, strict=True)])
 
 
-def _page(family: Family, heads: _Heads, twofold: bool, before: _Page | None) -> _Page:
+def _page(family: Family, heads: _Heads, twofold: bool, before: _Frame | None) -> _Page:
     metric, _, values, further = family
     numbers = [value for value in values if value is not None]
     gaps = [value is None for value in values] if len(numbers) < len(values) else None
     field, filling = _filling(numbers, metric.millionths)
-    collisions = 0
-    if (
-        before is not None
-        and before.heads is heads
-        and (before.field, before.gaps, before.collisions) == (field, gaps, 0)
-        and before.further == further
-    ):
-        template = before.template
-    else:
-        lines = _merged(metric, zip(_series(family, heads, gaps), numbers, strict=True))
-        collisions = len(numbers) - len(lines)
-        if collisions:
-            field, filling = _filling(list(lines.values()), metric.millionths)
-        template = _template(lines, field)
-    above = _headers(metric, twofold) if before is None else (before.part.plain, before.part.openmetrics)
-    part = Part(*above, template % filling)
-    samples = len(numbers) - collisions
-    return _Page(metric, twofold, heads, further, values, gaps, field, template, part, samples, collisions)
+    if before is not None and before.fits(heads, further, gaps, field):
+        return _Page(before, values, Part(before.plain, before.openmetrics, before.template % filling))
+    lines = _merged(metric, zip(_series(family, heads, gaps), numbers, strict=True))
+    collisions = len(numbers) - len(lines)
+    if collisions:
+        field, filling = _filling(list(lines.values()), metric.millionths)
+    above = _headers(metric, twofold) if before is None else (before.plain, before.openmetrics)
+    template = _template(lines, field)
+    frame = _Frame(metric, twofold, heads, further, gaps, field, *above, template, len(lines), collisions)
+    return _Page(frame, values, Part(*above, template % filling))
 
 
 def _series(family: Family, heads: _Heads, gaps: list[bool] | None) -> list[str]:
@@ -155,13 +169,17 @@ def _filling(numbers: Sequence[Value], millionths: bool) -> tuple[bytes, tuple[A
     types = set(map(type, numbers))
     if millionths:
         if types == {int} and min(numbers) >= 0:
+            if max(numbers) < EXACT:
+                return b"%.6f", tuple([value / MILLION for value in numbers])
             return b"%d.%06d", tuple(chain.from_iterable(map(divmod, numbers, repeat(MILLION))))
     elif types <= {int, bool}:
         return b"%d", tuple(numbers)
-    elif types == {float} and all(map(math.isfinite, numbers)):
+    elif types == {float} and math.isfinite(sum(numbers)):
         # Floats are dear to write, and many are alike; but -0.0, which equals 0.0, is not written like it.
-        known = {value: b"%a" % value for value in set(numbers) if value}
-        return b"%b", tuple([known.get(value) or b"%a" % value for value in numbers])
+        known = {value: b"%a" % value for value in set(numbers)}
+        if 0.0 not in known:
+            return b"%b", tuple(map(known.__getitem__, numbers))
+        return b"%b", tuple([known[value] if value else b"%a" % value for value in numbers])
     return b"%b", tuple([number(value, millionths).encode() for value in numbers])
 
 

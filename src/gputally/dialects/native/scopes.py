@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any
 
 from gputally.metrics import Scope
 from gputally.model import Device, Instance
-from gputally.tally import Tally
+from gputally.tally import NamespaceUse, ProcessUse, Tally, Workload
 
 
 def _fresh(tally: Tally) -> list[Device]:
@@ -31,7 +31,8 @@ def work(identity: tuple[Any, ...]) -> tuple[str, ...]:
 
 _DEVICE_LABELS = ("gpu", "uuid", "namespace", "pod", "container")
 WORK_LABELS = ("kind", "namespace", "pod", "container", "workload", "gpu", "uuid", "mig")
-_WORK = ("owner", "gpu", "uuid", "mig")
+TO_MIG = slice(4)
+"""Owner, gpu, uuid and mig, with which all tuples about work begin."""
 
 EXPORTER = Scope("exporter", (), lambda tally: (tally,), lambda _: ())
 SOURCE = Scope(
@@ -48,17 +49,21 @@ INSTANCE = Scope(
     _instances,
     lambda pair: (*_device(pair[0]), pair[1].uuid),
 )
-WORKLOAD = Scope("workload", WORK_LABELS, lambda tally: tally.workloads, attrgetter(*_WORK), work)
+WORKLOAD = Scope(
+    "workload", WORK_LABELS, lambda tally: tally.workloads, itemgetter(TO_MIG), work, Workload._fields
+)
 NAMESPACE = Scope(
     "namespace",
     ("kind", "namespace", "gpu", "uuid"),
     lambda tally: tally.namespaces,
     lambda use: (use.kind, use.namespace, str(use.gpu), use.uuid),
+    fields=NamespaceUse._fields,
 )
 PROCESS = Scope(
     "process",
     (*WORK_LABELS, "pid", "process"),
     lambda tally: tally.processes,
-    attrgetter(*_WORK, "pid", "process"),
+    itemgetter(slice(6)),  # these, pid and process
     work,
+    ProcessUse._fields,
 )
