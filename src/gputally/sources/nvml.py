@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import partial
 
-from gputally.counted import NO_LOSSES, CallTime, Counters
+from gputally.counted import NO_LOSSES, Counters
 from gputally.lanes import Lane, Turns
 from gputally.machine import Machine
 from gputally.model import Device, DeviceInfo, Losses, Pace, Reading, State, Unreadable
+from gputally.sources.nvml_batch import Spent
 from gputally.sources.nvml_codes import Meaning, meaning, state_of
 from gputally.sources.nvml_driver import Driver
 from gputally.sources.nvml_events import Events
@@ -74,8 +75,7 @@ class NvmlSource:
         self._layouts: dict[str, tuple[str, ...] | None] = {}
         self._changes: dict[str, int] = {}
         """GPU -> times that it came back, or that its MIG layout changed."""
-        self._calls: dict[str, list[float]] = {}
-        """Call -> how often so far, and how long together."""
+        self._spent = Spent()
 
     async def read(self, pace: Pace) -> Reading:
         """Every GPU as it is now; one that is late is taken up when its answer comes."""
@@ -93,6 +93,7 @@ class NvmlSource:
         pending = [answer for answer in asked if answer is not None and not answer.done()]
         if pending:
             await asyncio.wait(pending, timeout=self._patience)
+        self._spent.tidy()
         losses = [self._take(seat, now) for seat in self._seats.values()]
         self._events.take()
         shown = self._shown()
@@ -101,7 +102,7 @@ class NvmlSource:
             devices=self._devices(shown),
             stuck={lane.name: int(lane.stuck) for lane in (self.driver.lane, *self._lanes())},
             losses=Losses.sum(losses),
-            calls=self._call_times() if pace is Pace.INTERVAL else {},
+            calls=self._spent.so_far() if pace is Pace.INTERVAL else {},
         )
 
     @property
@@ -125,9 +126,6 @@ class NvmlSource:
     async def close(self) -> None:
         """Shut the library down, unless a call that never returns holds it."""
         await self.driver.close(self._lanes())
-
-    def _call_times(self) -> dict[str, CallTime]:
-        return {call: CallTime(int(count), seconds) for call, (count, seconds) in sorted(self._calls.items())}
 
     def _lanes(self) -> list[Lane]:
         return [self._events.lane, *(seat.lane for seat in self._seats.values())]
@@ -163,7 +161,7 @@ class NvmlSource:
                 seat.not_before = 0.0  # its pause was for a GPU that may sit elsewhere now
         for index in range(count):
             if index not in self._seats and not self._choice.untouched(index):
-                gpu = Gpu(self._machine, index, pcie_throughput=self._pcie_throughput)
+                gpu = Gpu(self._machine, self._spent, index, pcie_throughput=self._pcie_throughput)
                 self._seats[index] = Seat(Lane(f"gpu{index}"), gpu, Device(uuid="", index=index))
             elif index in self._seats:
                 self._seats[index].identify = True
@@ -207,7 +205,6 @@ class NvmlSource:
                 log.warning(DENIED, seat.device.index, seat.device.uuid, ", ".join(seat.device.denied))
         if seat.lane.busy:
             return NO_LOSSES
-        seat.gpu.ask.pour(self._calls)
         return seat.gpu.ask.losses()
 
     def _device(self, seat: Seat, answers: Answers) -> Device:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from gputally.counted import NO_LOSSES, Losses
 from gputally.machine import Machine
 from gputally.model import Unreadable
-from gputally.sources.nvml_batch import Batch, Call, batch
+from gputally.sources.nvml_batch import Batch, Call, Spent, batch
 from gputally.sources.nvml_codes import NOT_SUPPORTED, Meaning, meaning
 from gputally.sources.nvml_fields import FIELD_VALUES, SAMPLES, Field, FieldValue, Values
 
@@ -29,7 +29,7 @@ class _Sheet(NamedTuple):
     """Those of some rows that this GPU did not say it cannot, and their calls."""
 
     rows: list[Field]
-    names: list[str]
+    names: tuple[str, ...]
     """Of their calls."""
     make: Batch
 
@@ -48,6 +48,7 @@ class Asker:
     """Questions to one GPU and its instances; only its lane touches it."""
 
     machine: Machine
+    spent: Spent
     uuid: str = ""
     answered: bool = False
     failed: bool = False
@@ -66,8 +67,6 @@ class Asker:
     _unsupported: set[tuple[Any, ...]] = field(default_factory=set)
     _errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     _dropped: Counter[str] = field(default_factory=Counter)
-    _made: list[tuple[Sequence[str], Sequence[float]]] = field(default_factory=list)
-    """Calls that were made, with the times before the first and after each of them."""
     _last_code: int | None = None
 
     def begin(self) -> None:
@@ -116,15 +115,6 @@ class Asker:
         self._dropped.clear()
         self._errors.clear()
         return losses
-
-    def pour(self, spent: dict[str, list[float]]) -> None:
-        """Add how often each call was made since this was last asked, and how long that took together."""
-        for names, times in self._made:
-            for name, began, ended in zip(names, times, times[1:], strict=False):  # the last may not be made
-                on_it = spent.setdefault(name, [0, 0.0])
-                on_it[0] += 1
-                on_it[1] += ended - began
-        self._made.clear()
 
     def fields(self, rows: Rows, values: Values) -> Values:
         """The values, with what those rows tell."""
@@ -178,7 +168,7 @@ class Asker:
             self._note(call, error)
             raise
         finally:
-            self._made.append(((call,), (began, monotonic())))
+            self.spent.made.append(((call,), (began, monotonic())))
 
     def _drop_kept(self) -> None:
         self._told.clear()
@@ -187,13 +177,13 @@ class Asker:
     def _sheet(self, rows: Rows) -> _Sheet:
         able = [row for row in rows if self._left.get(row, row.calls)]
         calls = [self._left.get(row, row.calls)[0] for row in able]
-        return _Sheet(able, [call[0] for call in calls], batch(self.machine, self.uuid, calls))
+        return _Sheet(able, tuple(call[0] for call in calls), batch(self.machine, self.uuid, calls))
 
     def _put(self, sheet: _Sheet, values: Values) -> Collection[Field]:
         """Add what the rows tell to the values; gives back rows that told nothing now, but may do later."""
         silent, lacking = set(), []
         answers, times = sheet.make()
-        self._made.append((sheet.names, times))
+        self.spent.made.append((sheet.names, times))
         for row, answer in zip(sheet.rows, answers, strict=False):  # a GPU that is lost ends it
             if type(answer) is Unreadable:
                 if self._cannot(row, answer):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gputally.machine import Machine
 from gputally.model import Pace, Unreadable
 from gputally.sources.nvml_ask import Asker, Gone, lay
+from gputally.sources.nvml_batch import Spent
 from gputally.sources.nvml_fields import ENERGY, FIXED, GAUGES, INFO, PCIE_THROUGHPUT, SELDOM, Values
 from gputally.sources.nvml_gpm import Gpm
 from gputally.sources.nvml_mig import Mig
@@ -32,9 +33,9 @@ class Answers:
 class Gpu:
     """The GPU at one index; only its lane touches it."""
 
-    def __init__(self, machine: Machine, index: int, *, pcie_throughput: bool = False) -> None:
+    def __init__(self, machine: Machine, spent: Spent, index: int, *, pcie_throughput: bool = False) -> None:
         self.index = index
-        self.ask = Asker(machine)
+        self.ask = Asker(machine, spent)
         self.info: Values = {}
         """Attributes of its DeviceInfo."""
         self.fixed: Values = {}
