@@ -60,10 +60,14 @@ class Tables:
         ask = self.function(name)
         written, rows = b"", Rows()
 
+        def fill(size: Any, buffer: Any) -> int:
+            code: int = ask(handle, size, buffer)
+            return code
+
         def processes() -> Rows:
             nonlocal written, rows
             width, room = self._widths.get(name), self._own.room
-            count = room.fill(lambda size, buffer: ask(handle, size, buffer), mark=width is None)
+            count = room.fill(fill, mark=width is None)
             if not count:
                 return []
             width = width or self._width(name, room.view, count)

@@ -144,13 +144,13 @@ class Asker:
                 row.put(self.kept if row.slow else values, raw)
         self.seldom(due.instead if self._due else self._fields_due(rows).instead)
 
-    def supported(self, gpu: str, *call: Any) -> Any:
+    def supported(self, gpu: str, call: str, *args: Any) -> Any:
         """Ask, unless this GPU once said that it cannot."""
-        question = (gpu, *call) if len(call) == 1 else _question(gpu, *call)
+        question = _question(gpu, call, *args) if args else (gpu, call)
         if question in self._unsupported:
-            raise Unreadable(f"{call[0]}: not supported", NOT_SUPPORTED)
+            raise Unreadable(f"{call}: not supported", NOT_SUPPORTED)
         try:
-            return self.ask(gpu, *call)
+            return self.ask(gpu, call, *args)
         except Unreadable as error:
             if meaning(error.code) is Meaning.ABSENT:
                 self._unsupported.add(question)
@@ -259,4 +259,6 @@ def lay(values: Values, more: Values) -> None:
 
 def _question(gpu: str, call: str, *args: Any) -> tuple[Any, ...]:
     """Whatever lists are asked for, and from when on samples are, is the same question."""
-    return (gpu, call, *(() if call == SAMPLES else [arg for arg in args if not isinstance(arg, list)]))
+    if call == SAMPLES:
+        return (gpu, call)
+    return (gpu, call, *[arg for arg in args if not isinstance(arg, list)])

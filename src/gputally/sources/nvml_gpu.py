@@ -92,7 +92,7 @@ class Gpu:
         values |= self._processes.activity()
         if pace is Pace.INTERVAL:
             self._everything(values)
-        if pace is Pace.INTERVAL or self._processes.strangers(values["activities"]):
+        if pace is Pace.INTERVAL or self._processes.strangers():
             values |= self._processes.holders(
                 self._known.get("memory_total_bytes"), self._known.get("instances")
             )
