@@ -19,7 +19,7 @@ NO_INSTANCE = 2**32 - 1
 MOST_PROCESSES = 16_384
 FIRST_ROOM = 64
 UNWRITTEN = 0xAA
-MOST_FORMS = 16
+MOST_FORMS = 64
 
 _RECORDS = {16: struct.Struct("=I4xQ"), 24: struct.Struct("=I4xQII"), 32: struct.Struct("=I4xQIIQ")}
 _WIDEST = max(_RECORDS)
@@ -139,16 +139,21 @@ class _Own(threading.local):
     def __init__(self) -> None:
         self.room = _Room()
         self._forms: dict[tuple[tuple[int, ...], ...], _Form] = {}
+        self._asked: dict[int, tuple[Wanted, _Form]] = {}
+        """Lists that were handed in before, by their id, which is theirs as long as they are kept here."""
 
     def form(self, wanted: Wanted) -> _Form:
         """The one for those numbered fields; GPUs of one kind are asked for the same each time."""
-        key = tuple(map(tuple, wanted))
-        form = self._forms.get(key)
-        if form is None:
-            if len(self._forms) >= MOST_FORMS:
-                self._forms.clear()
-            form = self._forms[key] = _Form(key)
-        return form
+        known = self._asked.get(id(wanted))
+        if known is None:
+            known = self._asked[id(wanted)] = (wanted, self._form(tuple(map(tuple, wanted))))
+        return known[1]
+
+    def _form(self, wanted: tuple[tuple[int, ...], ...]) -> _Form:
+        if len(self._asked) > MOST_FORMS:
+            self._asked.clear()
+            self._forms.clear()
+        return self._forms.get(wanted) or self._forms.setdefault(wanted, _Form(wanted))
 
 
 class _Form:

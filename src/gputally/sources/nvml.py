@@ -35,7 +35,7 @@ DENIED = (
     "GPU %d (%s): no permission for %s; what they tell is missing"
     " (MIG in a container needs NVIDIA_MIG_MONITOR_DEVICES=all)"
 )
-COUNTED = frozenset(row.name for row in fields(Counters))
+COUNTED = tuple(row.name for row in fields(Counters))
 
 
 class NvmlSource:
@@ -210,12 +210,12 @@ class NvmlSource:
     def _device(self, seat: Seat, answers: Answers) -> Device:
         before, values = self._seated(seat, answers.uuid), answers.values
         epoch = self._epoch(before, answers)
+        values["epoch"] = epoch
         if answers.pace is Pace.INTERVAL:
-            counters = Counters(**{name: values[name] for name in COUNTED & values.keys()})
-            gauges = {name: value for name, value in values.items() if name not in COUNTED}
-            blank = seat.blank_of(answers.uuid, before.info)
-            return updated(blank, seat.gpu.fixed | gauges | {"epoch": epoch, "counters": counters})
-        return updated(before, values | {"state": State.OK, "epoch": epoch})
+            values["counters"] = Counters(**{name: values.pop(name) for name in COUNTED if name in values})
+            return updated(seat.blank_of(answers.uuid, before.info), values)
+        values["state"] = State.OK
+        return updated(before, values)
 
     def _seated(self, seat: Seat, uuid: str) -> Device:
         """What is known of the GPU with that uuid in that seat; who sat there before is elsewhere or lost."""

@@ -54,8 +54,10 @@ class Asker:
     failed: bool = False
     """Since `begin`: whether anything was answered, and whether anything failed that is supported."""
     denied: set[str] = field(default_factory=set)
-    kept: Values = field(default_factory=dict)
+    _kept: Values = field(default_factory=dict)
     """What slow rows told when they were last asked."""
+    _recalled: Values | None = None
+    """The same, as it was handed out; None after any of it changed."""
     _told: set[Field | FieldValue] = field(default_factory=set)
     """Slow rows that need not be asked yet."""
     _asked_all_at: float | None = None
@@ -122,14 +124,26 @@ class Asker:
         return values
 
     def seldom(self, rows: Rows) -> None:
-        """Have those rows add to `kept` that were not asked for a while."""
+        """Ask those rows that were not asked for a while; what they tell is kept."""
         due = tuple([row for row in rows if row not in self._told])
         if due:
             self._told.update(due)
-            self._told.difference_update(self._put(self._sheet(due), self.kept))
+            self._recalled = None
+            self._told.difference_update(self._put(self._sheet(due), self._kept))
+
+    def recall(self, values: Values) -> None:
+        """Add what is kept; mappings of one name become one mapping."""
+        recalled = self._recalled
+        if recalled is None:  # what is handed out stays as it is when more is told
+            recalled = {name: dict(v) if type(v) is dict else v for name, v in self._kept.items()}
+            self._recalled = recalled
+        parts = [name for name in values.keys() & recalled.keys() if type(recalled[name]) is dict]
+        both = {name: {**values[name], **recalled[name]} for name in parts}
+        values |= recalled
+        values |= both
 
     def field_values(self, rows: Sequence[FieldValue], values: Values) -> None:
-        """Add values of those numbered fields, all in one call; what slow rows tell is added to `kept`."""
+        """Add values of those numbered fields, all in one call; what slow rows tell is kept."""
         due = self._due = self._due or self._fields_due(rows)
         answers = self._field_answers(due)
         for row, key in zip(due.rows, due.keys, strict=True):
@@ -140,8 +154,8 @@ class Asker:
                 self.answered = True
                 if row.slow:
                     self._told.add(row)
-                    self._due = None
-                row.put(self.kept if row.slow else values, raw)
+                    self._due = self._recalled = None
+                row.put(self._kept if row.slow else values, raw)
         self.seldom(due.instead if self._due else self._fields_due(rows).instead)
 
     def supported(self, gpu: str, call: str, *args: Any) -> Any:
@@ -172,7 +186,7 @@ class Asker:
 
     def _drop_kept(self) -> None:
         self._told.clear()
-        self.kept, self._due = {}, None
+        self._kept, self._due, self._recalled = {}, None, None
 
     def _sheet(self, rows: Rows) -> _Sheet:
         able = [row for row in rows if self._left.get(row, row.calls)]
@@ -249,12 +263,6 @@ class Asker:
             self.denied.add(call)
         if what in (Meaning.STATE, Meaning.DRIVER):
             raise Gone(error) from None
-
-
-def lay(values: Values, more: Values) -> None:
-    """Add values to others; mappings of one name become one mapping, and stay as they are themselves."""
-    for name, value in more.items():
-        values[name] = {**values.get(name, {}), **value} if type(value) is dict else value
 
 
 def _question(gpu: str, call: str, *args: Any) -> tuple[Any, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gputally.machine import Machine
 from gputally.model import Pace, Unreadable
-from gputally.sources.nvml_ask import Asker, Gone, lay
+from gputally.sources.nvml_ask import Asker, Gone
 from gputally.sources.nvml_batch import Spent
 from gputally.sources.nvml_fields import ENERGY, FIXED, GAUGES, INFO, PCIE_THROUGHPUT, SELDOM, Values
 from gputally.sources.nvml_gpm import Gpm
@@ -19,8 +19,7 @@ REGISTER = "nvmlDeviceRegisterEvents"
 NEVER = -1
 
 
-@dataclass(frozen=True)
-class Answers:
+class Answers(NamedTuple):
     """What one GPU answered at one pace: attributes of its Device."""
 
     uuid: str
@@ -104,13 +103,13 @@ class Gpu:
 
     def _everything(self, values: Values) -> None:
         """All that is read once an interval, added to the values."""
-        lay(values, self._mig.read())
+        self._mig.read(values)
         self._heed_layout(values)
         self.ask.fields(self._gauges, values)
         self.ask.seldom(SELDOM)
         self.ask.field_values(FIELD_ROWS, values)
-        lay(values, self.ask.kept)
-        lay(values, self._gpm.read(values.get("instances")))
+        self.ask.recall(values)
+        self._gpm.read(values)
         values["gauges_at"] = self._clock.monotonic()
         self._known = values
 
