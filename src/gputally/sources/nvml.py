@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
+from operator import attrgetter
 
 from gputally.counted import NO_LOSSES, Counters
 from gputally.lanes import Lane, Turns
@@ -36,6 +37,8 @@ DENIED = (
     " (MIG in a container needs NVIDIA_MIG_MONITOR_DEVICES=all)"
 )
 COUNTED = tuple(row.name for row in fields(Counters))
+
+_PLACE = attrgetter("index", "uuid")
 
 
 class NvmlSource:
@@ -201,7 +204,7 @@ class NvmlSource:
             if answers.pace is Pace.INTERVAL:
                 seat.gauges_not_before = now + REST * answers.took
             denied, seat.device = seat.device.denied, self._device(seat, answers)
-            if set(seat.device.denied) - set(denied):
+            if seat.device.denied != denied and set(seat.device.denied) - set(denied):
                 log.warning(DENIED, seat.device.index, seat.device.uuid, ", ".join(seat.device.denied))
         if seat.lane.busy:
             return NO_LOSSES
@@ -269,8 +272,10 @@ class NvmlSource:
     def _devices(self, shown: list[Seat]) -> tuple[Device, ...]:
         seated: Mapping[str | int, Device] = {s.device.uuid or s.gpu.index: s.device for s in shown}
         self._missing = {uuid: device for uuid, device in self._missing.items() if uuid not in seated}
-        devices = sorted((*self._missing.values(), *seated.values()), key=lambda d: (d.index, d.uuid))
+        devices = sorted((*self._missing.values(), *seated.values()), key=_PLACE)
         return tuple(
-            replace(device, xids=xids) if (xids := self._events.xids(device.uuid)) else device
-            for device in devices
+            [
+                updated(device, {"xids": xids}) if (xids := self._events.xids(device.uuid)) else device
+                for device in devices
+            ]
         )
