@@ -29,8 +29,8 @@ class _Sheet(NamedTuple):
     """Those of some rows that this GPU did not say it cannot, and their calls."""
 
     rows: list[Field]
-    names: tuple[str, ...]
-    """Of their calls."""
+    spent: list[Sequence[float]]
+    """Where to append what their calls took."""
     make: Batch
 
 
@@ -182,7 +182,7 @@ class Asker:
             self._note(call, error)
             raise
         finally:
-            self.spent.made.append(((call,), (began, monotonic())))
+            self.spent.on(call).append((began, monotonic()))
 
     def _drop_kept(self) -> None:
         self._told.clear()
@@ -191,13 +191,15 @@ class Asker:
     def _sheet(self, rows: Rows) -> _Sheet:
         able = [row for row in rows if self._left.get(row, row.calls)]
         calls = [self._left.get(row, row.calls)[0] for row in able]
-        return _Sheet(able, tuple(call[0] for call in calls), batch(self.machine, self.uuid, calls))
+        return _Sheet(
+            able, self.spent.on(*[call[0] for call in calls]), batch(self.machine, self.uuid, calls)
+        )
 
     def _put(self, sheet: _Sheet, values: Values) -> Collection[Field]:
         """Add what the rows tell to the values; gives back rows that told nothing now, but may do later."""
         silent, lacking = set(), []
         answers, times = sheet.make()
-        self.spent.made.append((sheet.names, times))
+        sheet.spent.append(times)
         for row, answer in zip(sheet.rows, answers, strict=False):  # a GPU that is lost ends it
             if type(answer) is Unreadable:
                 if self._cannot(row, answer):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -25,22 +25,24 @@ Batch = Callable[[], Answers]
 ENDS = frozenset(code for code, row in CODES.items() if row.meaning in (Meaning.STATE, Meaning.DRIVER))
 """Codes after which a GPU need not be asked anything more."""
 
-MOST_MADE = 4096
-"""Batches of which the times are kept before they are added up."""
+MOST_MADE = 512
+"""Times that a call was made before what that took is added up."""
 
 
 class Spent:
     """How often each call was made so far, and how long that took together.
 
-    Every lane appends to it, and only the loop adds up: not before somebody wants to know, since then all
-    GPUs are added in one go.
+    Lanes only append, and the loop adds up when somebody wants to know: all GPUs in one go.
     """
 
     def __init__(self) -> None:
-        self.made: deque[tuple[tuple[str, ...], Sequence[float]]] = deque()
-        """Calls, with the times before the first and after each of them; the last of them may not be made."""
+        self._made: dict[tuple[str, ...], list[Sequence[float]]] = {}
         self._counts: Counter[str] = Counter()
         self._seconds: dict[str, float] = {}
+
+    def on(self, *calls: str) -> list[Sequence[float]]:
+        """Where to append the times before the first of those calls and after each that was made."""
+        return self._made.get(calls) or self._made.setdefault(calls, [])
 
     def so_far(self) -> dict[str, CallTime]:
         """All calls until now."""
@@ -51,19 +53,24 @@ class Spent:
 
     def tidy(self) -> None:
         """Let it not grow for ever if nobody wants to know."""
-        if len(self.made) > MOST_MADE:
+        if any(len(made) > MOST_MADE for made in list(self._made.values())):
             self._add_up()
 
     def _add_up(self) -> None:
-        batches: dict[tuple[str, ...], list[Sequence[float]]] = {}
-        while self.made:
-            names, times = self.made.popleft()
-            batches.setdefault(names[: len(times) - 1], []).append(times)
-        for names, made in batches.items():
-            moments = pairwise(zip(*made, strict=True))
-            for name, (began, ended) in zip(names, moments, strict=True):
-                self._counts[name] += len(made)
-                self._seconds[name] = self._seconds.get(name, 0.0) + sum(map(sub, ended, began))
+        for calls, made in list(self._made.items()):
+            new = made[:]
+            del made[: len(new)]  # a lane may have appended more meanwhile
+            whole = [times for times in new if len(times) > len(calls)]
+            self._add(calls, whole)
+            if len(whole) < len(new):
+                for times in new:
+                    if len(times) <= len(calls):  # the GPU was lost, and not asked the rest
+                        self._add(calls[: len(times) - 1], [times])
+
+    def _add(self, calls: Sequence[str], made: list[Sequence[float]]) -> None:
+        for call, (began, ended) in zip(calls, pairwise(zip(*made, strict=True)), strict=False):
+            self._counts[call] += len(made)
+            self._seconds[call] = self._seconds.get(call, 0.0) + sum(map(sub, ended, began))
 
 
 def batch(machine: Machine, gpu: str, calls: Sequence[Call]) -> Batch:
