@@ -87,12 +87,20 @@ class Tables:
 
         return processes
 
-    def samples(self, handle: Any, last_seen: int) -> Rows:
-        """Utilization samples since a time of the driver's: pid, time, SM, memory, encoder, decoder."""
-        ask, room = self.function("nvmlDeviceGetProcessUtilization"), self._own.room
-        since = ctypes.c_ulonglong(last_seen)
-        count = room.fill(lambda size, buffer: ask(handle, buffer, size, since))
-        return list(_SAMPLE.iter_unpack(room.view[: count * _SAMPLE.size]))
+    def samples_of(self, handle: Any) -> Callable[[int], Rows]:
+        """The call for samples since a time of the driver's: pid, time, SM, memory, encoder, decoder."""
+        ask, since = self.function("nvmlDeviceGetProcessUtilization"), ctypes.c_ulonglong()
+
+        def fill(size: Any, buffer: Any) -> int:
+            code: int = ask(handle, buffer, size, since)
+            return code
+
+        def samples(last_seen: int) -> Rows:
+            since.value, room = last_seen, self._own.room
+            count = room.fill(fill)
+            return list(_SAMPLE.iter_unpack(room.view[: count * _SAMPLE.size]))
+
+        return samples
 
     def field_values(self, handle: Any, wanted: Wanted) -> dict[str, Any]:
         """Id of each wanted (id, scope) -> its value, or the code with which it failed."""
