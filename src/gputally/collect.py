@@ -152,8 +152,9 @@ class Collector:
             log.warning("%s is down: %s", health.source, health.reason)
         if health.up and before is not None and not before.up:
             log.info("%s is back", health.source)
-        health = replace(health, duration_seconds=now - began, succeeded_at=succeeded_at)
-        self._health[health.source] = health
+        self._health[health.source] = Health(
+            health.source, health.up, health.reason, health.code, now - began, succeeded_at, health.about
+        )
 
     def _log_states(self, devices: Sequence[Device]) -> None:
         """One line when a GPU stops answering or answers again."""

@@ -127,6 +127,40 @@ async def test_a_known_process_costs_no_question() -> None:
 
 
 @awaited
+async def test_who_is_busy_without_being_listed_comes_and_goes_with_that() -> None:
+    stage, cards = Stage(), Cards(1)
+    for pid in (1, 2):
+        stage.start(pid, DOCKER)
+    collector = Collector(stage, (cards,))
+    first = await take(stage, cards, collector=collector)
+    cards.busy = {1: 0.5}
+    same = await take(stage, cards, collector=collector)
+    assert same.processes is first.processes
+    assert same.owners is first.owners
+    cards.busy = {1: 0.5, 2: 0.5}
+    assert set((await take(stage, cards, collector=collector)).processes) == {1, 2}
+    cards.busy = {}
+    assert set((await take(stage, cards, collector=collector)).processes) == {1}
+
+
+@awaited
+async def test_each_process_is_looked_at_a_minute_after_it_was_met() -> None:
+    stage, cards = Stage(), Cards(1)
+    stage.start(1, UNIT)
+    late = stage.start(2, UNIT)
+    collector = Collector(stage, (cards,))
+    await take(stage, cards, collector=collector)
+    await stage.clock.until(1030)
+    cards.holders.append(2)
+    await take(stage, cards, collector=collector)
+    stage.start(2, DOCKER)
+    await stage.clock.until(1061)
+    assert (await take(stage, cards, collector=collector)).owners[late.key].kind == "systemd"
+    await stage.clock.until(1091)
+    assert (await take(stage, cards, collector=collector)).owners[late.key].kind == "docker"
+
+
+@awaited
 async def test_a_late_name_is_waited_for_and_then_given_up() -> None:
     stage, cards, late = Stage(), Cards(1), Late()
     process = stage.start(1, POD)

@@ -11,7 +11,7 @@ import pytest
 
 from gputally.machine.clocks import VirtualClock
 from gputally.machine.simulated import SimulatedMachine
-from gputally.model import Device, Pace, Reading, State, Unreadable
+from gputally.model import Device, Holder, Pace, Reading, State, Unreadable
 from gputally.sources.nvml import NvmlSource
 from gputally.sources.nvml_codes import CODES, Meaning, meaning, state_of
 
@@ -244,3 +244,43 @@ def test_a_call_that_is_denied_every_time_is_told_every_time() -> None:
     machine = Scripted({GPU: ALIVE | {"nvmlDeviceGetTotalEnergyConsumption": -4}})
     told = {d.denied for d in devices(play(machine, *[nothing] * 7))}
     assert told == {("nvmlDeviceGetTotalEnergyConsumption",)}
+
+
+LIST = "nvmlDeviceGetComputeRunningProcesses"
+NOWHERE = 2**32 - 1
+
+
+def test_holders_stay_the_very_same_while_the_lists_say_the_same() -> None:
+    machine = Scripted({GPU: ALIVE | {LIST: [[7, 5, NOWHERE, NOWHERE]]}})
+    gpu = machine.gpus[GPU]
+    more = [[7, 5, NOWHERE, NOWHERE], [8, 6, NOWHERE, NOWHERE]]
+    first, same, equal, other = devices(
+        play(machine, nothing, lambda: gpu.update({LIST: list(gpu[LIST])}), lambda: gpu.update({LIST: more}))
+    )
+    assert first.holders == (Holder(7, 5),)
+    assert same.holders is first.holders
+    assert equal.holders is first.holders
+    assert other.holders == (Holder(7, 5), Holder(8, 6))
+
+
+def test_a_list_that_was_believed_is_doubted_when_it_tells_of_more_memory_than_there_is() -> None:
+    memory = {"total": 10, "used": 5, "free": 5, "reserved": 0}
+    machine = Scripted(
+        {GPU: ALIVE | {LIST: [[7, 8, NOWHERE, NOWHERE]], "nvmlDeviceGetMemoryInfo_v2": memory}}
+    )
+    readings = play(
+        machine,
+        lambda: machine.gpus[GPU].update({"nvmlDeviceGetMemoryInfo_v2": memory | {"total": 7}}),
+        nothing,
+    )
+    assert [device.holders for device in devices(readings)] == [(Holder(7, 8),), None, None]
+    dropped = [reading.losses.samples.get("implausible_process_list", 0) for reading in readings]
+    assert dropped == [0, 1, 1]
+
+
+def test_what_slow_rows_tell_later_does_not_change_what_was_told() -> None:
+    ecc, accounting = "nvmlDeviceGetEccMode", "nvmlDeviceGetAccountingMode"
+    machine = Scripted({GPU: ALIVE | {ecc: [1, 1], accounting: -999, "nvmlDeviceGetMigMode": [0, 0]}})
+    before, after, kept = devices(play(machine, lambda: machine.gpus[GPU].update({accounting: 1}), nothing))
+    assert before.mode_enabled == {"mig": False, "ecc": True}
+    assert after.mode_enabled == kept.mode_enabled == {"mig": False, "ecc": True, "accounting": True}

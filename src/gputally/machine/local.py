@@ -164,14 +164,22 @@ def own_usage() -> SelfUsage:
     """What this program uses now."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     try:
-        with open("/proc/self/statm", encoding="ascii") as statm:
-            resident = int(statm.read().split()[1]) * resource.getpagesize()
         return SelfUsage(
             cpu_seconds=used.ru_utime + used.ru_stime,
-            resident_bytes=resident,
+            resident_bytes=int(_statm().split()[1]) * resource.getpagesize(),
             # Kernels before 6.2 do not tell how many there are; listing them opens one.
             open_fds=os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1,
             threads=os.stat("/proc/self/task").st_nlink - 2,
         )
     except OSError:
         return SelfUsage(cpu_seconds=used.ru_utime + used.ru_stime)
+
+
+def _statm() -> bytes:
+    statm = os.open(
+        "/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC
+    )  # `open` would ask the kernel thrice as much
+    try:
+        return os.read(statm, 256)
+    finally:
+        os.close(statm)

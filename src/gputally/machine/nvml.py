@@ -30,6 +30,7 @@ PLACES = (
 
 SONAME = "libnvidia-ml.so.1"
 RECORDS = ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2")
+SAMPLES = "nvmlDeviceGetProcessUtilization"
 LISTS = {f"nvmlDeviceGet{kind}RunningProcesses": kind for kind in ("Compute", "Graphics", "MPSCompute")}
 
 
@@ -52,7 +53,6 @@ class LocalNvml:
             "nvmlEventSetFree": self._events.free,
         }
         self._of_handle: dict[str, Callable[..., Any]] = {
-            "nvmlDeviceGetProcessUtilization": self._tables.samples,
             "nvmlDeviceGetFieldValues": self._tables.field_values,
             "nvmlDeviceGetMigDeviceHandleByIndex": self._instance,
         }
@@ -99,7 +99,9 @@ class LocalNvml:
             return self._of_system.get(call) or partial(_plainly, _bound(call))
         handle = self._handle(gpu)
         ask: Callable[..., Any]
-        if call in LISTS:
+        if call == SAMPLES:
+            ask = self._tables.samples_of(handle)
+        elif call in LISTS:
             ask = self._tables.list_of(LISTS[call], handle)
         elif call in self._of_uuid:
             ask = partial(self._of_uuid[call], gpu, handle)

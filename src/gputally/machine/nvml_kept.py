@@ -73,22 +73,24 @@ class Meters:
             self._spare.append(older[0])
 
     def _compare(self, older: Any, newer: Any, metrics: Sequence[int]) -> dict[str, Any]:
-        request = self._request(tuple(metrics))
+        request, answers = self._request(tuple(metrics))
         request.sample1, request.sample2 = older, newer
         pynvml.nvmlGpmMetricsGet(request)
-        first, size = type(request).metrics.offset, _METRIC.size
-        answers = _METRIC.iter_unpack(memoryview(request).cast("B")[first : first + size * len(metrics)])
-        return {str(metric): {"error": code} if code else value for metric, code, value in answers}
+        told = _METRIC.iter_unpack(answers)
+        return {str(metric): {"error": code} if code else value for metric, code, value in told}
 
-    def _request(self, metrics: tuple[int, ...]) -> Any:
-        """This thread's question for these metrics; the answer is written into it."""
-        own = self._requests.__dict__.setdefault("own", {})
+    def _request(self, metrics: tuple[int, ...]) -> tuple[Any, memoryview]:
+        """This thread's question for these metrics, and where in it the answer is written."""
+        own: dict[tuple[int, ...], tuple[Any, memoryview]] = self._requests.__dict__.setdefault("own", {})
         if metrics not in own:
-            request = own[metrics] = pynvml.c_nvmlGpmMetricsGet_t()
+            request = pynvml.c_nvmlGpmMetricsGet_t()
             request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
             request.numMetrics = len(metrics)
             for place, metric in enumerate(metrics):
                 request.metrics[place].metricId = metric
+            first = type(request).metrics.offset
+            answers = memoryview(request).cast("B")[first : first + _METRIC.size * len(metrics)]
+            own[metrics] = (request, answers)
         return own[metrics]
 
 

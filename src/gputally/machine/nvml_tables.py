@@ -19,7 +19,7 @@ NO_INSTANCE = 2**32 - 1
 MOST_PROCESSES = 16_384
 FIRST_ROOM = 64
 UNWRITTEN = 0xAA
-MOST_FORMS = 16
+MOST_FORMS = 64
 
 _RECORDS = {16: struct.Struct("=I4xQ"), 24: struct.Struct("=I4xQII"), 32: struct.Struct("=I4xQIIQ")}
 _WIDEST = max(_RECORDS)
@@ -60,10 +60,14 @@ class Tables:
         ask = self.function(name)
         written, rows = b"", Rows()
 
+        def fill(size: Any, buffer: Any) -> int:
+            code: int = ask(handle, size, buffer)
+            return code
+
         def processes() -> Rows:
             nonlocal written, rows
             width, room = self._widths.get(name), self._own.room
-            count = room.fill(lambda size, buffer: ask(handle, size, buffer), mark=width is None)
+            count = room.fill(fill, mark=width is None)
             if not count:
                 return []
             width = width or self._width(name, room.view, count)
@@ -83,12 +87,20 @@ class Tables:
 
         return processes
 
-    def samples(self, handle: Any, last_seen: int) -> Rows:
-        """Utilization samples since a time of the driver's: pid, time, SM, memory, encoder, decoder."""
-        ask, room = self.function("nvmlDeviceGetProcessUtilization"), self._own.room
-        since = ctypes.c_ulonglong(last_seen)
-        count = room.fill(lambda size, buffer: ask(handle, buffer, size, since))
-        return list(_SAMPLE.iter_unpack(room.view[: count * _SAMPLE.size]))
+    def samples_of(self, handle: Any) -> Callable[[int], Rows]:
+        """The call for samples since a time of the driver's: pid, time, SM, memory, encoder, decoder."""
+        ask, since = self.function("nvmlDeviceGetProcessUtilization"), ctypes.c_ulonglong()
+
+        def fill(size: Any, buffer: Any) -> int:
+            code: int = ask(handle, buffer, size, since)
+            return code
+
+        def samples(last_seen: int) -> Rows:
+            since.value, room = last_seen, self._own.room
+            count = room.fill(fill)
+            return list(_SAMPLE.iter_unpack(room.view[: count * _SAMPLE.size]))
+
+        return samples
 
     def field_values(self, handle: Any, wanted: Wanted) -> dict[str, Any]:
         """Id of each wanted (id, scope) -> its value, or the code with which it failed."""
@@ -135,16 +147,21 @@ class _Own(threading.local):
     def __init__(self) -> None:
         self.room = _Room()
         self._forms: dict[tuple[tuple[int, ...], ...], _Form] = {}
+        self._asked: dict[int, tuple[Wanted, _Form]] = {}
+        """Lists that were handed in before, by their id, which is theirs as long as they are kept here."""
 
     def form(self, wanted: Wanted) -> _Form:
         """The one for those numbered fields; GPUs of one kind are asked for the same each time."""
-        key = tuple(map(tuple, wanted))
-        form = self._forms.get(key)
-        if form is None:
-            if len(self._forms) >= MOST_FORMS:
-                self._forms.clear()
-            form = self._forms[key] = _Form(key)
-        return form
+        known = self._asked.get(id(wanted))
+        if known is None:
+            known = self._asked[id(wanted)] = (wanted, self._form(tuple(map(tuple, wanted))))
+        return known[1]
+
+    def _form(self, wanted: tuple[tuple[int, ...], ...]) -> _Form:
+        if len(self._asked) > MOST_FORMS:
+            self._asked.clear()
+            self._forms.clear()
+        return self._forms.get(wanted) or self._forms.setdefault(wanted, _Form(wanted))
 
 
 class _Form:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
 from gputally.machine import Machine
-from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Owner, Pace, Process, ProcessKey
+from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Holder, Owner, Pace, Process, ProcessKey
 from gputally.owners import Resolver, resolve
 
 DEPARTED_FOR = 30.0
@@ -51,8 +51,12 @@ class Census:
         self._resolvers = resolvers
         self._living: dict[int, _Entry] = {}
         self._departed: dict[int, _Entry] = {}
-        self._missing: set[int] = set()
-        self._named: set[int] = set()
+        self._missing: frozenset[int] = frozenset()
+        self._holders: list[tuple[Holder, ...] | None] = []
+        self._held: frozenset[int] = frozenset()
+        """Everyone who is among those."""
+        self._named: frozenset[int] = frozenset()
+        self._look_at = 0.0
         self._roll: Roll | None = None
         """The newest, as long as it stays true if the GPUs name the same processes."""
 
@@ -60,10 +64,10 @@ class Census:
         """Everyone whom a GPU names now, and for a while those who just went."""
         for key in self._machine.ended():
             self._depart(key, now)
-        named = pids(devices)
+        named = self._pids(devices)
         if pace is Pace.INTERVAL:
             self._look_again(now)
-        if self._roll is not None and named == self._named:
+        if self._roll is not None and (named is self._named or named == self._named):
             return self._roll
         for pid in sorted(named - self._living.keys()):
             self._meet(pid, now)
@@ -86,6 +90,15 @@ class Census:
         self._named, self._roll = named, None if passing else roll
         return roll
 
+    def _pids(self, devices: Sequence[Device]) -> frozenset[int]:
+        """Everyone whom these GPUs name: the very same set as long as nobody comes or goes."""
+        holders = [device.holders for device in devices]
+        if holders != self._holders:
+            self._holders = holders
+            self._held = frozenset(_pid(holder) for held in holders for holder in held or ())
+        busy = [_pid(activity) for device in devices for activity in device.activities or ()]
+        return self._held if self._held.issuperset(busy) else self._held.union(busy)
+
     def _everyone(self) -> list[_Entry]:
         return [*self._departed.values(), *self._living.values()]
 
@@ -100,6 +113,8 @@ class Census:
 
     def _look_again(self, now: float) -> None:
         """Read again those not read for a minute: a process can be moved to another cgroup."""
+        if now < self._look_at:
+            return
         for pid in [p for p, entry in self._living.items() if now - entry.read_at >= MOVED_WITHIN]:
             entry = self._living[pid]
             entry.read_at = now
@@ -116,6 +131,7 @@ class Census:
             elif process.cgroup != entry.process.cgroup:
                 entry.process, entry.owner = process, resolve(self._resolvers, process)
                 entry.met_at = now
+        self._look_at = min([now, *[entry.read_at for entry in self._living.values()]]) + MOVED_WITHIN
 
     def _settle(self, now: float) -> None:
         """Ask again for names that were still coming; after a while they are given up."""
@@ -136,7 +152,7 @@ class Census:
             if entry.ended_at is not None and now - entry.ended_at > DEPARTED_FOR:
                 del self._departed[pid]
 
-    def _results(self, found: Mapping[int, _Entry], missing: set[int]) -> Mapping[str, int]:
+    def _results(self, found: Mapping[int, _Entry], missing: Collection[int]) -> Mapping[str, int]:
         results = Counter(dict.fromkeys(RESULTS, 0))
         results.update(_result(entry) for entry in found.values())
         results.update("hidden" if self._machine.exists(pid) else "exited" for pid in missing)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from gputally.counted import NO_LOSSES
 from gputally.machine.masks import ALLOCATIONS
 from gputally.model import (
     PENDING,
@@ -91,7 +92,8 @@ class Outside:
 
     def health(self) -> tuple[Health, ...]:
         """How each party is."""
-        return tuple(inquiry.health for inquiry in self._inquiries if inquiry.health is not None)
+        told = [inquiry.health for inquiry in self._inquiries]
+        return tuple([health for health in told if health is not None])
 
     def refine(self, process: Process, owner: Owner) -> Owner:
         """The owner under the names that the parties give it."""
@@ -141,7 +143,8 @@ class Outside:
 
     def losses(self) -> Losses:
         """What could not be understood since the question before."""
-        return Losses() if self._grants is None else Losses(self._grants.losses())
+        losses = {} if self._grants is None else self._grants.losses()
+        return Losses(losses) if losses else NO_LOSSES
 
     def _detail(self, identity: Identity) -> Detail:
         found = None if self._pods is None or identity.kind != "pod" else self._pods.find(identity)

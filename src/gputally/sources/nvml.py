@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
+from operator import attrgetter
 
-from gputally.counted import NO_LOSSES, CallTime, Counters
+from gputally.counted import NO_LOSSES, Counters
 from gputally.lanes import Lane, Turns
 from gputally.machine import Machine
 from gputally.model import Device, DeviceInfo, Losses, Pace, Reading, State, Unreadable
+from gputally.sources.nvml_batch import Spent
 from gputally.sources.nvml_codes import Meaning, meaning, state_of
 from gputally.sources.nvml_driver import Driver
 from gputally.sources.nvml_events import Events
@@ -34,7 +36,9 @@ DENIED = (
     "GPU %d (%s): no permission for %s; what they tell is missing"
     " (MIG in a container needs NVIDIA_MIG_MONITOR_DEVICES=all)"
 )
-COUNTED = frozenset(row.name for row in fields(Counters))
+COUNTED = tuple(row.name for row in fields(Counters))
+
+_PLACE = attrgetter("index", "uuid")
 
 
 class NvmlSource:
@@ -74,8 +78,7 @@ class NvmlSource:
         self._layouts: dict[str, tuple[str, ...] | None] = {}
         self._changes: dict[str, int] = {}
         """GPU -> times that it came back, or that its MIG layout changed."""
-        self._calls: dict[str, list[float]] = {}
-        """Call -> how often so far, and how long together."""
+        self._spent = Spent()
 
     async def read(self, pace: Pace) -> Reading:
         """Every GPU as it is now; one that is late is taken up when its answer comes."""
@@ -93,6 +96,7 @@ class NvmlSource:
         pending = [answer for answer in asked if answer is not None and not answer.done()]
         if pending:
             await asyncio.wait(pending, timeout=self._patience)
+        self._spent.tidy()
         losses = [self._take(seat, now) for seat in self._seats.values()]
         self._events.take()
         shown = self._shown()
@@ -101,7 +105,7 @@ class NvmlSource:
             devices=self._devices(shown),
             stuck={lane.name: int(lane.stuck) for lane in (self.driver.lane, *self._lanes())},
             losses=Losses.sum(losses),
-            calls=self._call_times() if pace is Pace.INTERVAL else {},
+            calls=self._spent.so_far() if pace is Pace.INTERVAL else {},
         )
 
     @property
@@ -125,9 +129,6 @@ class NvmlSource:
     async def close(self) -> None:
         """Shut the library down, unless a call that never returns holds it."""
         await self.driver.close(self._lanes())
-
-    def _call_times(self) -> dict[str, CallTime]:
-        return {call: CallTime(int(count), seconds) for call, (count, seconds) in sorted(self._calls.items())}
 
     def _lanes(self) -> list[Lane]:
         return [self._events.lane, *(seat.lane for seat in self._seats.values())]
@@ -163,7 +164,7 @@ class NvmlSource:
                 seat.not_before = 0.0  # its pause was for a GPU that may sit elsewhere now
         for index in range(count):
             if index not in self._seats and not self._choice.untouched(index):
-                gpu = Gpu(self._machine, index, pcie_throughput=self._pcie_throughput)
+                gpu = Gpu(self._machine, self._spent, index, pcie_throughput=self._pcie_throughput)
                 self._seats[index] = Seat(Lane(f"gpu{index}"), gpu, Device(uuid="", index=index))
             elif index in self._seats:
                 self._seats[index].identify = True
@@ -203,22 +204,21 @@ class NvmlSource:
             if answers.pace is Pace.INTERVAL:
                 seat.gauges_not_before = now + REST * answers.took
             denied, seat.device = seat.device.denied, self._device(seat, answers)
-            if set(seat.device.denied) - set(denied):
+            if seat.device.denied != denied and set(seat.device.denied) - set(denied):
                 log.warning(DENIED, seat.device.index, seat.device.uuid, ", ".join(seat.device.denied))
         if seat.lane.busy:
             return NO_LOSSES
-        seat.gpu.ask.pour(self._calls)
         return seat.gpu.ask.losses()
 
     def _device(self, seat: Seat, answers: Answers) -> Device:
         before, values = self._seated(seat, answers.uuid), answers.values
         epoch = self._epoch(before, answers)
+        values["epoch"] = epoch
         if answers.pace is Pace.INTERVAL:
-            counters = Counters(**{name: values[name] for name in COUNTED & values.keys()})
-            gauges = {name: value for name, value in values.items() if name not in COUNTED}
-            blank = seat.blank_of(answers.uuid, before.info)
-            return updated(blank, seat.gpu.fixed | gauges | {"epoch": epoch, "counters": counters})
-        return updated(before, values | {"state": State.OK, "epoch": epoch})
+            values["counters"] = Counters(**{name: values.pop(name) for name in COUNTED if name in values})
+            return updated(seat.blank_of(answers.uuid, before.info), values)
+        values["state"] = State.OK
+        return updated(before, values)
 
     def _seated(self, seat: Seat, uuid: str) -> Device:
         """What is known of the GPU with that uuid in that seat; who sat there before is elsewhere or lost."""
@@ -272,8 +272,10 @@ class NvmlSource:
     def _devices(self, shown: list[Seat]) -> tuple[Device, ...]:
         seated: Mapping[str | int, Device] = {s.device.uuid or s.gpu.index: s.device for s in shown}
         self._missing = {uuid: device for uuid, device in self._missing.items() if uuid not in seated}
-        devices = sorted((*self._missing.values(), *seated.values()), key=lambda d: (d.index, d.uuid))
+        devices = sorted((*self._missing.values(), *seated.values()), key=_PLACE)
         return tuple(
-            replace(device, xids=xids) if (xids := self._events.xids(device.uuid)) else device
-            for device in devices
+            [
+                updated(device, {"xids": xids}) if (xids := self._events.xids(device.uuid)) else device
+                for device in devices
+            ]
         )

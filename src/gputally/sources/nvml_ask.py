@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from gputally.counted import NO_LOSSES, Losses
 from gputally.machine import Machine
 from gputally.model import Unreadable
-from gputally.sources.nvml_batch import Batch, Call, batch
+from gputally.sources.nvml_batch import Batch, Call, Spent, batch
 from gputally.sources.nvml_codes import NOT_SUPPORTED, Meaning, meaning
 from gputally.sources.nvml_fields import FIELD_VALUES, SAMPLES, Field, FieldValue, Values
 
@@ -29,8 +29,8 @@ class _Sheet(NamedTuple):
     """Those of some rows that this GPU did not say it cannot, and their calls."""
 
     rows: list[Field]
-    names: list[str]
-    """Of their calls."""
+    spent: list[Sequence[float]]
+    """Where to append what their calls took."""
     make: Batch
 
 
@@ -48,13 +48,16 @@ class Asker:
     """Questions to one GPU and its instances; only its lane touches it."""
 
     machine: Machine
+    spent: Spent
     uuid: str = ""
     answered: bool = False
     failed: bool = False
     """Since `begin`: whether anything was answered, and whether anything failed that is supported."""
     denied: set[str] = field(default_factory=set)
-    kept: Values = field(default_factory=dict)
+    _kept: Values = field(default_factory=dict)
     """What slow rows told when they were last asked."""
+    _recalled: Values | None = None
+    """The same, as it was handed out; None after any of it changed."""
     _told: set[Field | FieldValue] = field(default_factory=set)
     """Slow rows that need not be asked yet."""
     _asked_all_at: float | None = None
@@ -66,8 +69,6 @@ class Asker:
     _unsupported: set[tuple[Any, ...]] = field(default_factory=set)
     _errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     _dropped: Counter[str] = field(default_factory=Counter)
-    _made: list[tuple[Sequence[str], Sequence[float]]] = field(default_factory=list)
-    """Calls that were made, with the times before the first and after each of them."""
     _last_code: int | None = None
 
     def begin(self) -> None:
@@ -117,29 +118,32 @@ class Asker:
         self._errors.clear()
         return losses
 
-    def pour(self, spent: dict[str, list[float]]) -> None:
-        """Add how often each call was made since this was last asked, and how long that took together."""
-        for names, times in self._made:
-            for name, began, ended in zip(names, times, times[1:], strict=False):  # the last may not be made
-                on_it = spent.setdefault(name, [0, 0.0])
-                on_it[0] += 1
-                on_it[1] += ended - began
-        self._made.clear()
-
     def fields(self, rows: Rows, values: Values) -> Values:
         """The values, with what those rows tell."""
         self._put(self._sheets.get(rows) or self._sheets.setdefault(rows, self._sheet(rows)), values)
         return values
 
     def seldom(self, rows: Rows) -> None:
-        """Have those rows add to `kept` that were not asked for a while."""
+        """Ask those rows that were not asked for a while; what they tell is kept."""
         due = tuple([row for row in rows if row not in self._told])
         if due:
             self._told.update(due)
-            self._told.difference_update(self._put(self._sheet(due), self.kept))
+            self._recalled = None
+            self._told.difference_update(self._put(self._sheet(due), self._kept))
+
+    def recall(self, values: Values) -> None:
+        """Add what is kept; mappings of one name become one mapping."""
+        recalled = self._recalled
+        if recalled is None:  # what is handed out stays as it is when more is told
+            recalled = {name: dict(v) if type(v) is dict else v for name, v in self._kept.items()}
+            self._recalled = recalled
+        parts = [name for name in values.keys() & recalled.keys() if type(recalled[name]) is dict]
+        both = {name: {**values[name], **recalled[name]} for name in parts}
+        values |= recalled
+        values |= both
 
     def field_values(self, rows: Sequence[FieldValue], values: Values) -> None:
-        """Add values of those numbered fields, all in one call; what slow rows tell is added to `kept`."""
+        """Add values of those numbered fields, all in one call; what slow rows tell is kept."""
         due = self._due = self._due or self._fields_due(rows)
         answers = self._field_answers(due)
         for row, key in zip(due.rows, due.keys, strict=True):
@@ -150,17 +154,17 @@ class Asker:
                 self.answered = True
                 if row.slow:
                     self._told.add(row)
-                    self._due = None
-                row.put(self.kept if row.slow else values, raw)
+                    self._due = self._recalled = None
+                row.put(self._kept if row.slow else values, raw)
         self.seldom(due.instead if self._due else self._fields_due(rows).instead)
 
-    def supported(self, gpu: str, *call: Any) -> Any:
+    def supported(self, gpu: str, call: str, *args: Any) -> Any:
         """Ask, unless this GPU once said that it cannot."""
-        question = (gpu, *call) if len(call) == 1 else _question(gpu, *call)
+        question = _question(gpu, call, *args) if args else (gpu, call)
         if question in self._unsupported:
-            raise Unreadable(f"{call[0]}: not supported", NOT_SUPPORTED)
+            raise Unreadable(f"{call}: not supported", NOT_SUPPORTED)
         try:
-            return self.ask(gpu, *call)
+            return self.ask(gpu, call, *args)
         except Unreadable as error:
             if meaning(error.code) is Meaning.ABSENT:
                 self._unsupported.add(question)
@@ -178,22 +182,24 @@ class Asker:
             self._note(call, error)
             raise
         finally:
-            self._made.append(((call,), (began, monotonic())))
+            self.spent.on(call).append((began, monotonic()))
 
     def _drop_kept(self) -> None:
         self._told.clear()
-        self.kept, self._due = {}, None
+        self._kept, self._due, self._recalled = {}, None, None
 
     def _sheet(self, rows: Rows) -> _Sheet:
         able = [row for row in rows if self._left.get(row, row.calls)]
         calls = [self._left.get(row, row.calls)[0] for row in able]
-        return _Sheet(able, [call[0] for call in calls], batch(self.machine, self.uuid, calls))
+        return _Sheet(
+            able, self.spent.on(*[call[0] for call in calls]), batch(self.machine, self.uuid, calls)
+        )
 
     def _put(self, sheet: _Sheet, values: Values) -> Collection[Field]:
         """Add what the rows tell to the values; gives back rows that told nothing now, but may do later."""
         silent, lacking = set(), []
         answers, times = sheet.make()
-        self._made.append((sheet.names, times))
+        sheet.spent.append(times)
         for row, answer in zip(sheet.rows, answers, strict=False):  # a GPU that is lost ends it
             if type(answer) is Unreadable:
                 if self._cannot(row, answer):
@@ -261,12 +267,8 @@ class Asker:
             raise Gone(error) from None
 
 
-def lay(values: Values, more: Values) -> None:
-    """Add values to others; mappings of one name become one mapping, and stay as they are themselves."""
-    for name, value in more.items():
-        values[name] = {**values.get(name, {}), **value} if type(value) is dict else value
-
-
 def _question(gpu: str, call: str, *args: Any) -> tuple[Any, ...]:
     """Whatever lists are asked for, and from when on samples are, is the same question."""
-    return (gpu, call, *(() if call == SAMPLES else [arg for arg in args if not isinstance(arg, list)]))
+    if call == SAMPLES:
+        return (gpu, call)
+    return (gpu, call, *[arg for arg in args if not isinstance(arg, list)])

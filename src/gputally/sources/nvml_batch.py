@@ -1,11 +1,15 @@
-"""Calls that one GPU is asked again and again, one after the other."""
+"""Calls that GPUs are asked again and again, one after the other, and what they took."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
+from operator import sub
 from typing import Any
 
+from gputally.counted import CallTime
 from gputally.machine import Machine
 from gputally.model import Unreadable
 from gputally.sources.nvml_codes import CODES, Meaning
@@ -20,6 +24,53 @@ Batch = Callable[[], Answers]
 
 ENDS = frozenset(code for code, row in CODES.items() if row.meaning in (Meaning.STATE, Meaning.DRIVER))
 """Codes after which a GPU need not be asked anything more."""
+
+MOST_MADE = 512
+"""Times that a call was made before what that took is added up."""
+
+
+class Spent:
+    """How often each call was made so far, and how long that took together.
+
+    Lanes only append, and the loop adds up when somebody wants to know: all GPUs in one go.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, ...], list[Sequence[float]]] = {}
+        self._counts: Counter[str] = Counter()
+        self._seconds: dict[str, float] = {}
+
+    def on(self, *calls: str) -> list[Sequence[float]]:
+        """Where to append the times before the first of those calls and after each that was made."""
+        return self._made.get(calls) or self._made.setdefault(calls, [])
+
+    def so_far(self) -> dict[str, CallTime]:
+        """All calls until now."""
+        self._add_up()
+        return {
+            name: CallTime(self._counts[name], seconds) for name, seconds in sorted(self._seconds.items())
+        }
+
+    def tidy(self) -> None:
+        """Let it not grow for ever if nobody wants to know."""
+        if any(len(made) > MOST_MADE for made in list(self._made.values())):
+            self._add_up()
+
+    def _add_up(self) -> None:
+        for calls, made in list(self._made.items()):
+            new = made[:]
+            del made[: len(new)]  # a lane may have appended more meanwhile
+            whole = [times for times in new if len(times) > len(calls)]
+            self._add(calls, whole)
+            if len(whole) < len(new):
+                for times in new:
+                    if len(times) <= len(calls):  # the GPU was lost, and not asked the rest
+                        self._add(calls[: len(times) - 1], [times])
+
+    def _add(self, calls: Sequence[str], made: list[Sequence[float]]) -> None:
+        for call, (began, ended) in zip(calls, pairwise(zip(*made, strict=True)), strict=False):
+            self._counts[call] += len(made)
+            self._seconds[call] = self._seconds.get(call, 0.0) + sum(map(sub, ended, began))
 
 
 def batch(machine: Machine, gpu: str, calls: Sequence[Call]) -> Batch:

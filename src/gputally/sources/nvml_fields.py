@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 Values = dict[str, Any]
@@ -138,7 +139,8 @@ def _utilization(values: Values, raw: Any) -> None:
     values["memory_utilization_ratio"] = ratio(raw["memory"])
 
 
-def _throttle(raw: int) -> dict[str, bool]:
+@lru_cache(64)
+def _throttle(raw: int) -> Mapping[str, bool]:
     return {name: bool(raw & bit) for bit, name in THROTTLE_REASONS.items()}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +21,9 @@ PARTS = {
     13: "fp16",
 }
 """NVML's number of a meter -> what it meters."""
+METERS = list(PARTS)
+_ANSWERED = {str(number): part for number, part in PARTS.items()}
+_NUMBER = (int, float)
 
 SUPPORT = "nvmlGpmQueryDeviceSupport"
 WHOLE, INSTANCE = "nvmlGpmMetricsGet", "nvmlGpmMigMetricsGet"
@@ -40,19 +42,21 @@ class Gpm:
         """Another GPU, another driver or another layout."""
         self._there, self._begun = None, False
 
-    def read(self, instances: Sequence[Instance] | None) -> Values:
-        """What the meters say since they were last asked, of the GPU or of each of its instances."""
+    def read(self, values: Values) -> None:
+        """Add what the meters say since they were last asked, of the GPU or of each of its instances."""
         if self._there is None:
             self._there = bool(self._answer(SUPPORT).get("isSupportedDevice"))
         if not self._there:
-            return {}
+            return
+        instances = values.get("instances")
+        told: Values
         if instances is None:
-            values: Values = {"activity_ratio": _ratios(self._answer(WHOLE, list(PARTS)))}
+            told = {"activity_ratio": _ratios(self._answer(WHOLE, METERS))}
         else:
-            values = {"instances": tuple(map(self._metered, instances))}
-        # The first answer may reach back to a time before this layout; it only sets the mark.
-        begun, self._begun = self._begun, True
-        return values if begun else {}
+            told = {"instances": tuple(map(self._metered, instances))}
+        if self._begun:  # else it may reach back to a time before this layout, and only sets the mark
+            values |= told
+        self._begun = True
 
     def _metered(self, instance: Instance) -> Instance:
         ratios = _ratios(self._answer(INSTANCE, instance.gpu_instance, [GRAPHICS]))
@@ -68,5 +72,5 @@ class Gpm:
 
 def _ratios(answer: dict[str, Any]) -> dict[str, float]:
     """Part -> ratio; a meter of an instance may read a little over the whole."""
-    given = {part: answer.get(str(number)) for number, part in PARTS.items()}
-    return {part: min(1.0, v / 100) for part, v in given.items() if isinstance(v, int | float) and v >= 0}
+    given = [(part, answer.get(number)) for number, part in _ANSWERED.items()]
+    return {part: min(1.0, value / 100) for part, value in given if isinstance(value, _NUMBER) and value >= 0}

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gputally.machine import Machine
 from gputally.model import Pace, Unreadable
-from gputally.sources.nvml_ask import Asker, Gone, lay
-from gputally.sources.nvml_fields import ENERGY, FIXED, GAUGES, INFO, PCIE_THROUGHPUT, SELDOM, Values
+from gputally.sources.nvml_ask import Asker, Gone
+from gputally.sources.nvml_batch import Spent
+from gputally.sources.nvml_fields import (
+    ENERGY,
+    FIXED,
+    GAUGES,
+    INFO,
+    MIG_MODE,
+    PCIE_THROUGHPUT,
+    SELDOM,
+    Values,
+)
 from gputally.sources.nvml_gpm import Gpm
 from gputally.sources.nvml_mig import Mig
 from gputally.sources.nvml_processes import Processes
@@ -16,10 +26,10 @@ from gputally.sources.nvml_values import FIELD_ROWS
 
 REGISTER = "nvmlDeviceRegisterEvents"
 NEVER = -1
+DIVIDED_AND_ENERGY = MIG_MODE + ENERGY
 
 
-@dataclass(frozen=True)
-class Answers:
+class Answers(NamedTuple):
     """What one GPU answered at one pace: attributes of its Device."""
 
     uuid: str
@@ -32,9 +42,9 @@ class Answers:
 class Gpu:
     """The GPU at one index; only its lane touches it."""
 
-    def __init__(self, machine: Machine, index: int, *, pcie_throughput: bool = False) -> None:
+    def __init__(self, machine: Machine, spent: Spent, index: int, *, pcie_throughput: bool = False) -> None:
         self.index = index
-        self.ask = Asker(machine)
+        self.ask = Asker(machine, spent)
         self.info: Values = {}
         """Attributes of its DeviceInfo."""
         self.fixed: Values = {}
@@ -86,12 +96,14 @@ class Gpu:
         self.ask.begin()
         if pace is Pace.INTERVAL:
             self.ask.begin_all()
-        values = self.ask.fields(ENERGY, {"energy_uj": None})
+        # Whether the GPU is divided is asked first, but in one go with what every tick asks.
+        rows = DIVIDED_AND_ENERGY if pace is Pace.INTERVAL else ENERGY
+        values = self.ask.fields(rows, {"energy_uj": None})
         values["read_at"] = self._clock.monotonic()
         values |= self._processes.activity()
         if pace is Pace.INTERVAL:
             self._everything(values)
-        if pace is Pace.INTERVAL or self._processes.strangers(values["activities"]):
+        if pace is Pace.INTERVAL or self._processes.strangers():
             values |= self._processes.holders(
                 self._known.get("memory_total_bytes"), self._known.get("instances")
             )
@@ -103,13 +115,13 @@ class Gpu:
 
     def _everything(self, values: Values) -> None:
         """All that is read once an interval, added to the values."""
-        lay(values, self._mig.read())
+        self._mig.read(values)
         self._heed_layout(values)
         self.ask.fields(self._gauges, values)
         self.ask.seldom(SELDOM)
         self.ask.field_values(FIELD_ROWS, values)
-        lay(values, self.ask.kept)
-        lay(values, self._gpm.read(values.get("instances")))
+        self.ask.recall(values)
+        self._gpm.read(values)
         values["gauges_at"] = self._clock.monotonic()
         self._known = values
 

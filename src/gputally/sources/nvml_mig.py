@@ -8,7 +8,7 @@ from typing import Any
 from gputally.model import Instance, Unreadable
 from gputally.sources.nvml_ask import Asker
 from gputally.sources.nvml_codes import Meaning, meaning
-from gputally.sources.nvml_fields import MEMORY, MIG_MODE, Values
+from gputally.sources.nvml_fields import MEMORY, Values
 
 BY_INDEX = "nvmlDeviceGetMigDeviceHandleByIndex"
 
@@ -24,17 +24,16 @@ class Mig:
         """Another GPU, or another driver."""
         self._known.clear()
 
-    def read(self) -> Values:
-        """Mode, instances and slices; no instances where the GPU is not in MIG mode or cannot be."""
-        values = self.ask.fields(MIG_MODE, {})
+    def read(self, values: Values) -> None:
+        """Add instances and slices to the mode; none where the GPU is not in MIG mode or cannot be."""
         if not values.get("mode_enabled", {}).get("mig"):
             self._known.clear()
-            return values
+            return
         slices = self._try(self.ask.uuid, "nvmlDeviceGetMaxMigDeviceCount")
         uuids = [self._at(index) for index in range(slices or 0)]
         found = {uuid: self._known.get(uuid) or self._describe(uuid) for uuid in uuids if uuid}
         self._known = {uuid: instance for uuid, instance in found.items() if instance is not None}
-        return values | {"instances": tuple(map(self._now, self._known.values())), "slices": slices}
+        values |= {"instances": tuple(map(self._now, self._known.values())), "slices": slices}
 
     def _at(self, index: int) -> str | None:
         try:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 from gputally.model import Activity, Holder, Instance, Unreadable
@@ -21,8 +19,7 @@ ASTRAY = 3600.0
 HIGHEST_PID = 2**22
 """The kernel gives no higher number."""
 RATIOS = tuple(percent / 100 for percent in range(101))
-_activity = partial(tuple.__new__, Activity)
-"""An activity from its fields, without the cost of a constructor."""
+"""By percent: more than all is no index."""
 
 Rows = Sequence[Sequence[Any]]
 Place = tuple[int, str]
@@ -39,7 +36,11 @@ class Processes:
     _sampled_at: float | None = None
     _offset: float | None = None
     """Wall clock less monotonic clock: it changes when the clock is set."""
+    _busy: list[int] = field(default_factory=list)
+    """Who was named by the newest samples; each can be a process."""
     _listed: frozenset[int] = frozenset()
+    _believed: dict[tuple[str, str], tuple[Rows, int | None]] = field(default_factory=dict)
+    """GPU or instance, list -> what it said last that could be true, and the memory that there was."""
     _told: tuple[Any, ...] = ()
     """What the lists said, and how they were to be understood."""
     _holders: tuple[Holder, ...] | None = None
@@ -48,18 +49,20 @@ class Processes:
         """Another GPU, or another driver."""
         self._last_seen, self._sampled_at, self._listed = 0, None, frozenset()
         self._told, self._holders = (), None
+        self._believed.clear()
 
     def pause(self) -> None:
         """The GPU fell silent: what it did meanwhile is not told of one tick."""
         self._sampled_at = None
 
-    def strangers(self, activities: Sequence[Activity] | None) -> bool:
+    def strangers(self) -> bool:
         """Whether somebody was busy who was not listed."""
-        return not self._listed.issuperset([activity[0] for activity in activities or ()])
+        return not self._listed.issuperset(self._busy)
 
     def activity(self) -> Values:
         """Samples since the answer before; the first, of the driver's whole past, only sets the mark."""
         clock, before = self.ask.machine.clock, self._sampled_at
+        self._busy = []
         try:
             rows = self.ask.supported(self.ask.uuid, SAMPLES, self._last_seen)
         except Unreadable as error:
@@ -67,7 +70,7 @@ class Processes:
                 return dict(UNTOLD)
             rows = []
         now = self._sampled_at = clock.monotonic()
-        newest = max([self._last_seen, *(row[1] for row in rows)])
+        newest = max([self._last_seen, *[row[1] for row in rows]])
         if self._jumped(clock.time() - now, newest, now):
             self._last_seen = 0
             return UNTOLD | {"clock_jumped": before is not None}
@@ -75,8 +78,11 @@ class Processes:
             self._last_seen, self._seen_at = newest, now
         if before is None:
             return dict(UNTOLD)
-        activities = tuple(self._samples(rows))
-        return {"activities": activities, "activity_seconds": now - before, "clock_jumped": False}
+        return {
+            "activities": self._samples(rows),
+            "activity_seconds": now - before,
+            "clock_jumped": False,
+        }
 
     def _jumped(self, offset: float, newest: int, now: float) -> bool:
         """Whether the driver's time cannot be compared with the mark; set back, it would hide all."""
@@ -85,16 +91,18 @@ class Processes:
         astray = (newest - self._last_seen) / 1e6 - (now - self._seen_at) if self._last_seen else 0.0
         return stepped or abs(astray) > ASTRAY
 
-    def _samples(self, rows: Sequence[Sequence[int]]) -> list[Activity]:
-        if not rows:
-            return []
-        pids, times, *parts = zip(*rows, strict=True)
-        if min(pids) <= 0 or max(pids) > HIGHEST_PID or max(map(max, parts)) > 100:
+    def _samples(self, rows: Sequence[Sequence[int]]) -> tuple[Activity, ...]:
+        pids = [row[0] for row in rows]
+        try:
+            if pids and (min(pids) <= 0 or max(pids) > HIGHEST_PID):
+                raise IndexError
+            activities = _activities(rows)
+        except IndexError:
             good = [row for row in rows if 0 < row[0] <= HIGHEST_PID and max(row[2:]) <= 100]
             self.ask.drop("utilization_out_of_range", len(rows) - len(good))
             return self._samples(good)
-        ratios = [map(RATIOS.__getitem__, part) for part in parts]
-        return list(map(_activity, zip(pids, times, *ratios, strict=True)))
+        self._busy = pids
+        return activities
 
     def holders(self, total_bytes: int | None, instances: Sequence[Instance] | None) -> Values:
         """Processes of all lists, each once on each instance, with the memory it has there."""
@@ -103,7 +111,8 @@ class Processes:
         parts = (
             {} if lists or not instances else {i.uuid: self._lists(i.uuid, total_bytes) for i in instances}
         )
-        told = (instances, lists, parts)
+        where = {(i.gpu_instance, i.compute_instance): i.uuid for i in instances or ()}
+        told = (where, lists, parts)
         if told != self._told:
             self._told = told
             found = _understood(*told)
@@ -115,13 +124,35 @@ class Processes:
         """What the lists of a GPU or instance say, as far as it tells them and they can be true."""
         told = []
         for call in PROCESS_LISTS:
-            with suppress(Unreadable):
+            try:
                 rows = self.ask.supported(uuid, call)
-                if all(_plausible(pid, used, total_bytes) for pid, used, *_ in rows):
-                    told.append(rows)
-                else:
-                    self.ask.drop("implausible_process_list")
+            except Unreadable:
+                continue
+            if self._believes((uuid, call), rows, total_bytes):
+                told.append(rows)
+            else:
+                self.ask.drop("implausible_process_list")
         return told
+
+    def _believes(self, whose: tuple[str, str], rows: Rows, total_bytes: int | None) -> bool:
+        """Whether a list can be true; a machine may give the very same list while it says the same."""
+        before, total_before = self._believed.get(whose, ((), None))
+        if rows is before and total_bytes == total_before:
+            return True
+        good = all(_plausible(pid, used, total_bytes) for pid, used, *_ in rows)
+        if good:
+            self._believed[whose] = (rows, total_bytes)
+        return good
+
+
+def _activities(rows: Sequence[Sequence[int]]) -> tuple[Activity, ...]:
+    new, ratio = tuple.__new__, RATIOS  # a constructor would take several times as long
+    return tuple(
+        [
+            new(Activity, (pid, time, ratio[sm], ratio[memory], ratio[encoder], ratio[decoder]))
+            for pid, time, sm, memory, encoder, decoder in rows
+        ]
+    )
 
 
 def _plausible(pid: int, used: int | None, total_bytes: int | None) -> bool:
@@ -130,12 +161,11 @@ def _plausible(pid: int, used: int | None, total_bytes: int | None) -> bool:
 
 
 def _understood(
-    instances: Sequence[Instance] | None, lists: Sequence[Rows], parts: Mapping[str, Sequence[Rows]]
+    where: Mapping[tuple[int, int], str], lists: Sequence[Rows], parts: Mapping[str, Sequence[Rows]]
 ) -> dict[Place, int | None] | None:
     """(pid, instance) -> memory; None if no list tells anything."""
     if not lists and not any(parts.values()):
         return None
-    where = {(i.gpu_instance, i.compute_instance): i.uuid for i in instances or ()}
     found = _memory(lists, where)
     for uuid, its_lists in parts.items():
         found |= _memory(its_lists, {}, uuid)

@@ -43,12 +43,16 @@ class Seat:
     not_before: float = 0.0
     gauges_not_before: float = 0.0
     _blank: Device | None = None
+    _fixed: Values | None = None
+    """What stays of the one that is blank."""
 
     def blank_of(self, uuid: str, info: DeviceInfo) -> Device:
-        """The GPU that sits here, without any reading."""
-        if self._blank is None or self._blank.uuid != uuid or self._blank.info is not info:
-            self._blank = Device(uuid, self.gpu.index, info=info)
-        return self._blank
+        """The GPU that sits here, with nothing but what stays."""
+        known, fixed = self._blank, self.gpu.fixed
+        if known is None or known.uuid != uuid or known.info is not info or self._fixed is not fixed:
+            known = self._blank = Device(uuid, self.gpu.index, info=info, **fixed)
+            self._fixed = fixed
+        return known
 
 
 def bare(device: Device, state: State) -> Device:
@@ -66,6 +70,5 @@ def bare(device: Device, state: State) -> Device:
 def updated(device: Device, values: Values) -> Device:
     """Another Device with these values; dataclasses.replace would cost a tick ten times as much."""
     another = object.__new__(Device)
-    vars(another).update(vars(device))
-    vars(another).update(values)
+    object.__setattr__(another, "__dict__", vars(device) | values)
     return another

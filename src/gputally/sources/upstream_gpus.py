@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from gputally.counted import NO_LOSSES
 from gputally.foreign import ForeignFamily
 from gputally.model import Device, Losses
 
@@ -13,9 +14,11 @@ Where = tuple[str, str]
 
 
 def local(
-    families: Iterable[ForeignFamily], devices: Sequence[Device]
+    families: Sequence[ForeignFamily], devices: Sequence[Device]
 ) -> tuple[tuple[ForeignFamily, ...], Losses]:
     """Only the series of these GPUs, each marked with its own; the rest is counted."""
+    if not families:
+        return (), NO_LOSSES
     where = _finder(devices)
     dropped: Counter[str] = Counter()
     kept = []
