@@ -341,6 +341,15 @@ def test_a_body_that_does_not_come_is_closed(serve: Serve) -> None:
     assert rest(serve.client(running, GET.replace(b"\r\n\r\n", b"\r\nContent-Length: 9\r\n\r\na"))) == b""
 
 
+def test_a_body_has_a_deadline_of_its_own(serve: Serve) -> None:
+    running = serve(hello, Limits(idle_seconds=1, body_seconds=600, write_seconds=600))
+    asked = GET_AND_CLOSE.replace(b"\r\n\r\n", b"\r\nContent-Length: 2\r\n\r\na")
+    client = serve.client(running, asked)
+    assert not cut(client, 1.5)
+    client.sendall(b"b")
+    assert rest(client).endswith(b"GET /metrics?\n")
+
+
 def test_half_open_connections_give_way_to_scrapes(serve: Serve) -> None:
     most = 0
 

@@ -15,7 +15,14 @@ from typing import cast
 
 from tornado.http1connection import HTTP1Connection, HTTP1ServerConnection
 from tornado.httpserver import HTTPServer
-from tornado.httputil import HTTPHeaders, HTTPServerRequest, ResponseStartLine
+from tornado.httputil import (
+    HTTPConnection,
+    HTTPHeaders,
+    HTTPMessageDelegate,
+    HTTPServerRequest,
+    RequestStartLine,
+    ResponseStartLine,
+)
 from tornado.iostream import IOStream
 
 
@@ -86,20 +93,18 @@ class HttpServer:
         self._respond, self._limits, self._logged = respond, limits, set[str]()
         self._commands = commands
         """Paths on which the answering function sees to the method itself."""
-        # Tornado's own deadlines are shorter, but it has none for a client that never takes its 400.
-        self._rest_seconds = limits.idle_seconds + limits.body_seconds
         self.connections: dict[IOStream, asyncio.TimerHandle] = {}  # longest without a request first
         self._writing: dict[IOStream, asyncio.Future[None]] = {}  # longest in writing first
         self._server = _Server(
             self._answer,
             ssl_options=ssl_options,
-            idle_connection_timeout=limits.idle_seconds,
-            body_timeout=limits.body_seconds,
             max_header_size=limits.header_bytes,
             max_body_size=limits.body_bytes,
             max_buffer_size=8 * limits.header_bytes,
         )
         self._server.owner = self
+        # One timer is enough, and only ours holds for a client that never takes its 400.
+        self._server.conn_params.header_timeout = None
 
     def listen(self, address: str) -> tuple[str, ...]:
         """Begin to answer on an address, and say which addresses that came to."""
@@ -130,7 +135,10 @@ class HttpServer:
         while len(self.connections) >= self._limits.connections:
             idle = (each for each in self.connections if each not in self._writing and not _has_unread(each))
             self._cut(next(idle, next(iter(self.connections))))
-        self._watch(stream, self._rest_seconds)
+        self._watch(stream, self._limits.idle_seconds)
+
+    def _expect_body(self, stream: IOStream) -> None:
+        self._watch(stream, self._limits.body_seconds)
 
     def _answer(self, request: HTTPServerRequest) -> None:
         answer, connection = self._ask(request), cast(HTTP1Connection, request.connection)
@@ -166,7 +174,7 @@ class HttpServer:
             if len(self._writing) > self._limits.answers:
                 self._cut(next(iter(self._writing)))
         elif stream in self.connections:
-            self._watch(stream, self._rest_seconds)
+            self._watch(stream, self._limits.idle_seconds)
 
     def _watch(self, stream: IOStream, seconds: float) -> None:
         self._forget(stream)
@@ -193,9 +201,30 @@ class _Server(HTTPServer):
         self.owner._admit(stream)
         super().handle_stream(stream, address)
 
+    def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
+        return _Message(self.owner, cast(HTTP1Connection, request_conn))
+
     def on_close(self, server_conn: object) -> None:
         super().on_close(server_conn)
         self.owner._forget(cast(HTTP1ServerConnection, server_conn).stream)
+
+
+class _Message(HTTPMessageDelegate):
+    """One request on its way in; its body is read and dropped."""
+
+    def __init__(self, owner: HttpServer, connection: HTTP1Connection) -> None:
+        self._owner, self._connection = owner, connection
+
+    def headers_received(
+        self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
+    ) -> None:
+        start = cast(RequestStartLine, start_line)
+        self._request = HTTPServerRequest(connection=self._connection, start_line=start, headers=headers)
+        if "Content-Length" in headers or "Transfer-Encoding" in headers:
+            self._owner._expect_body(self._connection.stream)
+
+    def finish(self) -> None:
+        self._owner._answer(self._request)
 
 
 def _bind(host: str, port: int) -> socket.socket:
