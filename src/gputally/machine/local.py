@@ -177,9 +177,8 @@ def own_usage() -> SelfUsage:
 
 
 def _statm() -> bytes:
-    statm = os.open(
-        "/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC
-    )  # `open` would ask the kernel thrice as much
+    # Not by `open`, which asks the kernel three times as much about the file.
+    statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(statm, 256)
     finally:
