@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import resource
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from functools import cached_property
@@ -162,23 +163,22 @@ def _apart(library: str | None) -> ApartNvml:
 
 def own_usage() -> SelfUsage:
     """What this program uses now."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_seconds = time.process_time()
     try:
         return SelfUsage(
-            cpu_seconds=used.ru_utime + used.ru_stime,
+            cpu_seconds=cpu_seconds,
             resident_bytes=int(_statm().split()[1]) * resource.getpagesize(),
             # Kernels before 6.2 do not tell how many there are; listing them opens one.
             open_fds=os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1,
             threads=os.stat("/proc/self/task").st_nlink - 2,
         )
     except OSError:
-        return SelfUsage(cpu_seconds=used.ru_utime + used.ru_stime)
+        return SelfUsage(cpu_seconds=cpu_seconds)
 
 
 def _statm() -> bytes:
-    statm = os.open(
-        "/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC
-    )  # `open` would ask the kernel thrice as much
+    # Not by `open`, which asks the kernel three times as much about the file.
+    statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(statm, 256)
     finally:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
-from operator import sub
+from math import fsum
 from typing import Any
 
 from gputally.counted import CallTime
@@ -29,6 +27,9 @@ MOST_MADE = 512
 """Times that a call was made before what that took is added up."""
 
 
+NEVER = CallTime()
+
+
 class Spent:
     """How often each call was made so far, and how long that took together.
 
@@ -37,8 +38,7 @@ class Spent:
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, ...], list[Sequence[float]]] = {}
-        self._counts: Counter[str] = Counter()
-        self._seconds: dict[str, float] = {}
+        self._totals: dict[str, CallTime] = {}
 
     def on(self, *calls: str) -> list[Sequence[float]]:
         """Where to append the times before the first of those calls and after each that was made."""
@@ -47,9 +47,7 @@ class Spent:
     def so_far(self) -> dict[str, CallTime]:
         """All calls until now."""
         self._add_up()
-        return {
-            name: CallTime(self._counts[name], seconds) for name, seconds in sorted(self._seconds.items())
-        }
+        return self._totals.copy()
 
     def tidy(self) -> None:
         """Let it not grow for ever if nobody wants to know."""
@@ -57,7 +55,10 @@ class Spent:
             self._add_up()
 
     def _add_up(self) -> None:
+        known = len(self._totals)
         for calls, made in list(self._made.items()):
+            if not made:
+                continue
             new = made[:]
             del made[: len(new)]  # a lane may have appended more meanwhile
             whole = [times for times in new if len(times) > len(calls)]
@@ -66,11 +67,14 @@ class Spent:
                 for times in new:
                     if len(times) <= len(calls):  # the GPU was lost, and not asked the rest
                         self._add(calls[: len(times) - 1], [times])
+        if len(self._totals) > known:
+            self._totals = dict(sorted(self._totals.items()))
 
     def _add(self, calls: Sequence[str], made: list[Sequence[float]]) -> None:
-        for call, (began, ended) in zip(calls, pairwise(zip(*made, strict=True)), strict=False):
-            self._counts[call] += len(made)
-            self._seconds[call] = self._seconds.get(call, 0.0) + sum(map(sub, ended, began))
+        moments = list(map(fsum, zip(*made, strict=True)))
+        for call, began, ended in zip(calls, moments, moments[1:], strict=False):
+            before = self._totals.get(call, NEVER)
+            self._totals[call] = CallTime(before.count + len(made), before.seconds + ended - began)
 
 
 def batch(machine: Machine, gpu: str, calls: Sequence[Call]) -> Batch:
