@@ -90,7 +90,7 @@ class Daemon:
 
     program: Program
     pid: int
-    port: int
+    connection: http.client.HTTPConnection
     start_seconds: float
 
     def cpu(self) -> float:
@@ -114,8 +114,8 @@ class Daemon:
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def scrape(self) -> Scrape:
-        """Ask as Prometheus asks, on a connection of its own."""
-        return _scrape(self.port)
+        """Ask as Prometheus asks: on the connection of the scrape before, if it was left open."""
+        return _scrape(self.connection)
 
 
 @contextmanager
@@ -129,34 +129,33 @@ def running(program: Program, on: Node) -> Iterator[Daemon]:
         process = subprocess.Popen(
             program.command(port, on), env=clean | on.env, stdout=errors, stderr=errors
         )
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
-        while not _tells_all(program, port):
+        while not _tells_all(program, connection):
             if process.poll() is not None or time.monotonic() - began > PATIENCE:
                 raise RuntimeError(f"{program.name} does not answer; it said:\n{log.read_text()[-2000:]}")
             time.sleep(0.01)
-        yield Daemon(program, process.pid, port, time.monotonic() - began)
+        yield Daemon(program, process.pid, connection, time.monotonic() - began)
     finally:
+        connection.close()
         process.kill()
         process.wait()
 
 
-def _tells_all(program: Program, port: int) -> bool:
+def _tells_all(program: Program, connection: http.client.HTTPConnection) -> bool:
     try:
-        return _scrape(port).count(program.per_gpu) == GPUS
+        return _scrape(connection).count(program.per_gpu) == GPUS
     except (OSError, http.client.HTTPException):
+        connection.close()
         return False
 
 
-def _scrape(port: int) -> Scrape:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    try:
-        connection.request("GET", "/metrics", headers=AS_PROMETHEUS)
-        answer = connection.getresponse()
-        body = answer.read()
-        packed = answer.headers.get("Content-Encoding") == "gzip"
-        return Scrape((gzip.decompress(body) if packed else body).decode(), len(body))
-    finally:
-        connection.close()
+def _scrape(connection: http.client.HTTPConnection) -> Scrape:
+    connection.request("GET", "/metrics", headers=AS_PROMETHEUS)
+    answer = connection.getresponse()
+    body = answer.read()
+    packed = answer.headers.get("Content-Encoding") == "gzip"
+    return Scrape((gzip.decompress(body) if packed else body).decode(), len(body))
 
 
 def _free_port() -> int:

@@ -31,7 +31,7 @@ from gputally.outputs.http import (
 
 T = TypeVar("T")
 PATIENCE = 60.0  # long enough for the noisiest machine; nothing waits that long when all is well
-PATIENT = Limits(idle_seconds=600, body_seconds=600, write_seconds=600)
+PATIENT = Limits(idle_seconds=600, kept_seconds=600, body_seconds=600, write_seconds=600)
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 GET_AND_CLOSE = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 HALF = b"GET /metrics HTTP/1.1\r\nHos"
@@ -330,10 +330,20 @@ def test_slow_headers_are_closed_while_scrapes_are_answered(serve: Serve) -> Non
 
 
 def test_silent_and_idle_connections_are_closed(serve: Serve) -> None:
-    running = serve(hello, Limits(idle_seconds=0.3, body_seconds=600, write_seconds=600))
+    limits = Limits(idle_seconds=0.3, kept_seconds=0.3, body_seconds=600, write_seconds=600)
+    running = serve(hello, limits)
     silent, idle = serve.client(running), serve.client(running, GET)
     assert rest(silent) == b""
     assert rest(idle).endswith(b"GET /metrics?\n")
+
+
+def test_who_has_asked_is_kept_for_the_next_scrape(serve: Serve) -> None:
+    running = serve(hello, Limits(idle_seconds=0.3, kept_seconds=600, body_seconds=600, write_seconds=600))
+    asked, silent = serve.client(running, GET), serve.client(running)
+    assert asked.recv(65_536).endswith(b"GET /metrics?\n")
+    assert rest(silent) == b""
+    asked.send(GET)
+    assert asked.recv(65_536).endswith(b"GET /metrics?\n")
 
 
 def test_a_body_that_does_not_come_is_closed(serve: Serve) -> None:

@@ -57,6 +57,9 @@ class Limits:
     header_bytes: int = 8192
     body_bytes: int = 1024
     idle_seconds: float = 10.0
+    """For a first request."""
+    kept_seconds: float = 90.0
+    """For the next one: longer than most wait between two scrapes, so that they need one connection."""
     body_seconds: float = 5.0
     write_seconds: float = 10.0
 
@@ -174,7 +177,7 @@ class HttpServer:
             if len(self._writing) > self._limits.answers:
                 self._cut(next(iter(self._writing)))
         elif stream in self.connections:
-            self._watch(stream, self._limits.idle_seconds)
+            self._watch(stream, self._limits.kept_seconds)
 
     def _watch(self, stream: IOStream, seconds: float) -> None:
         self._forget(stream)
