@@ -90,35 +90,64 @@ class _Things(NamedTuple):
     """Field -> its value for each thing, where they are named tuples."""
 
 
+class _Told(NamedTuple):
+    """What the things of a scope told of one metric, and the family that this makes."""
+
+    identities: list[Any]
+    told: Sequence[Any]
+    family: Family | None
+
+
 def families(metrics: Iterable[Metric], tally: Tally) -> list[Family]:
-    """Every row over the Tally; rows without a sample are left out."""
-    scopes: dict[str, _Things] = {}
-    found = []
-    scope = None
-    for metric in metrics:
-        if metric.scope is not scope:
-            scope = metric.scope
-            if scope.name not in scopes:
-                scopes[scope.name] = _things(scope, tally)
-            things, identities, columns = scopes[scope.name]
-        if not things:
-            continue
-        values = (columns and columns.get(metric.value)) or list(map(metric.read, things))
-        further = None
-        if metric.by:
-            if not any(values):
+    """Every row over one Tally; rows without a sample are left out."""
+    return Table(metrics).families(tally)
+
+
+class Table:
+    """Rows over one Tally after the other; a family that tells the same again is the very same one."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = tuple(metrics)
+        self._identities: dict[str, list[Any]] = {}
+        self._told: dict[str, _Told] = {}
+
+    def families(self, tally: Tally) -> list[Family]:
+        """Every row; rows without a sample are left out."""
+        scopes: dict[str, _Things] = {}
+        found = []
+        scope = None
+        for metric in self._metrics:
+            if metric.scope is not scope:
+                scope = metric.scope
+                if scope.name not in scopes:
+                    scopes[scope.name] = self._things(scope, tally)
+                things, identities, columns = scopes[scope.name]
+            if not things:
                 continue
-            further = [tuple(told) if told else () for told in values]
-            values = list(chain.from_iterable([told.values() for told in values if told]))
-        if values[0] is not None or values.count(None) < len(values):
-            found.append(Family(metric, identities, values, further))
-    return found
+            told = (columns and columns.get(metric.value)) or list(map(metric.read, things))
+            known = self._told.get(metric.name)
+            if known is None or known.identities is not identities or known.told != told:
+                family = _family(metric, identities, told)
+                known = self._told[metric.name] = _Told(identities, told, family)
+            if known.family is not None:
+                found.append(known.family)
+        return found
+
+    def _things(self, scope: Scope, tally: Tally) -> _Things:
+        things = list(scope.items(tally))
+        identities, before = list(map(scope.identity, things)), self._identities.get(scope.name)
+        if before is None or identities != before:
+            before = self._identities[scope.name] = identities
+        # All tuples are turned at once: to ask each of them for each of its fields takes three times as long.
+        columns = (
+            dict(zip(scope.fields, zip(*things, strict=True), strict=True)) if scope.fields and things else {}
+        )
+        return _Things(things, before, columns)
 
 
-def _things(scope: Scope, tally: Tally) -> _Things:
-    things = list(scope.items(tally))
-    # All tuples are turned at once: to ask each of them for each of its fields takes three times as long.
-    columns = (
-        dict(zip(scope.fields, zip(*things, strict=True), strict=True)) if scope.fields and things else {}
-    )
-    return _Things(things, list(map(scope.identity, things)), columns)
+def _family(metric: Metric, identities: list[Any], told: Sequence[Any]) -> Family | None:
+    values, further = told, None
+    if metric.by:
+        further = [tuple(numbers) if numbers else () for numbers in told]
+        values = list(chain.from_iterable([numbers.values() for numbers in told if numbers]))
+    return Family(metric, identities, values, further) if values.count(None) < len(values) else None

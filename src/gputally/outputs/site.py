@@ -9,7 +9,7 @@ from functools import lru_cache
 from gputally.dialects import native
 from gputally.joined import PodLabels, with_pods
 from gputally.machine import Machine
-from gputally.metrics import Family, Metric, families
+from gputally.metrics import Family, Metric, Table, families
 from gputally.model import Snapshot
 from gputally.outputs import foreign
 from gputally.outputs.http import Answer, Request
@@ -44,8 +44,7 @@ class Site:
         upstream: PodLabels | None = None,
     ) -> None:
         self._clock = machine.clock
-        self._dialects = tuple(tables)
-        self._tables = tables
+        self._tables = {name: Table(metrics) for name, metrics in tables.items()}
         self._path = path
         self._aliases = aliases
         self._max_age = max_age
@@ -67,8 +66,8 @@ class Site:
 
     def publish(self, tally: Tally) -> int:
         """Render the Tally, which is served from now on; tells how many series had another's labels."""
-        rows = {name: families(self._tables[name], tally) for name in self._dialects}
-        alone = {name: self._writers[name].write(rows[name]) for name in self._dialects}
+        rows = {name: table.families(tally) for name, table in self._tables.items()}
+        alone = {name: self._writers[name].write(found) for name, found in rows.items()}
         texts = {f"{self._path}/{name}": text for name, text in alone.items()}
         shared = self._apart(rows, alone)
         if self._upstream is not None:

@@ -62,7 +62,7 @@ class _Page:
     """One family as it was last written."""
 
     frame: _Frame
-    values: Sequence[Value | None]
+    family: Family
     part: Part
 
 
@@ -80,7 +80,7 @@ class TextWriter:
         pages: dict[str, _Page] = {}
         scope = shared = None
         for family in families:
-            metric, identities, values, further = family
+            metric, identities, _, _ = family
             if metric.scope is not scope or identities is not shared:
                 scope, shared = metric.scope, identities
                 place = (scope.name, id(shared))
@@ -92,8 +92,7 @@ class TextWriter:
             page = self._pages.get(name)
             if page is None or page.frame.metric is not metric or page.frame.twofold is not twofold:
                 page = _page(family, heads, twofold, None)
-            # A metric's numbers are all of one type, so equal ones are written alike.
-            elif page.values != values or page.frame.heads is not heads or page.frame.further != further:
+            elif page.family is not family or page.frame.heads is not heads:
                 page = _page(family, heads, twofold, page.frame)
             pages[name] = page
         self._pages = pages
@@ -125,7 +124,7 @@ def _page(family: Family, heads: _Heads, twofold: bool, before: _Frame | None) -
     gaps = [value is None for value in values] if len(numbers) < len(values) else None
     field, filling = _filling(numbers, metric.millionths)
     if before is not None and before.fits(heads, further, gaps, field):
-        return _Page(before, values, Part(before.plain, before.openmetrics, before.template % filling))
+        return _Page(before, family, Part(before.plain, before.openmetrics, before.template % filling))
     lines = _merged(metric, zip(_series(family, heads, gaps), numbers, strict=True))
     collisions = len(numbers) - len(lines)
     if collisions:
@@ -133,7 +132,7 @@ def _page(family: Family, heads: _Heads, twofold: bool, before: _Frame | None) -
     above = _headers(metric, twofold) if before is None else (before.plain, before.openmetrics)
     template = _template(lines, field)
     frame = _Frame(metric, twofold, heads, further, gaps, field, *above, template, len(lines), collisions)
-    return _Page(frame, values, Part(*above, template % filling))
+    return _Page(frame, family, Part(*above, template % filling))
 
 
 def _series(family: Family, heads: _Heads, gaps: list[bool] | None) -> list[str]:
