@@ -9,16 +9,7 @@ from gputally.machine import Machine
 from gputally.model import Pace, Unreadable
 from gputally.sources.nvml_ask import Asker, Gone
 from gputally.sources.nvml_batch import Spent
-from gputally.sources.nvml_fields import (
-    ENERGY,
-    FIXED,
-    GAUGES,
-    INFO,
-    MIG_MODE,
-    PCIE_THROUGHPUT,
-    SELDOM,
-    Values,
-)
+from gputally.sources.nvml_fields import ENERGY, FIXED, GAUGES, INFO, PCIE_THROUGHPUT, SELDOM, Values
 from gputally.sources.nvml_gpm import Gpm
 from gputally.sources.nvml_mig import Mig
 from gputally.sources.nvml_processes import Processes
@@ -26,7 +17,6 @@ from gputally.sources.nvml_values import FIELD_ROWS
 
 REGISTER = "nvmlDeviceRegisterEvents"
 NEVER = -1
-DIVIDED_AND_ENERGY = MIG_MODE + ENERGY
 
 
 class Answers(NamedTuple):
@@ -96,9 +86,7 @@ class Gpu:
         self.ask.begin()
         if pace is Pace.INTERVAL:
             self.ask.begin_all()
-        # Whether the GPU is divided is asked first, but in one go with what every tick asks.
-        rows = DIVIDED_AND_ENERGY if pace is Pace.INTERVAL else ENERGY
-        values = self.ask.fields(rows, {"energy_uj": None})
+        values = self.ask.fields(ENERGY, {"energy_uj": None})
         values["read_at"] = self._clock.monotonic()
         values |= self._processes.activity()
         if pace is Pace.INTERVAL:

@@ -8,7 +8,7 @@ from typing import Any
 from gputally.model import Instance, Unreadable
 from gputally.sources.nvml_ask import Asker
 from gputally.sources.nvml_codes import Meaning, meaning
-from gputally.sources.nvml_fields import MEMORY, Values
+from gputally.sources.nvml_fields import MEMORY, MIG_MODE, Values
 
 BY_INDEX = "nvmlDeviceGetMigDeviceHandleByIndex"
 
@@ -25,7 +25,8 @@ class Mig:
         self._known.clear()
 
     def read(self, values: Values) -> None:
-        """Add instances and slices to the mode; none where the GPU is not in MIG mode or cannot be."""
+        """Add mode, instances and slices; no instances where the GPU is not in MIG mode or cannot be."""
+        self.ask.fields(MIG_MODE, values)
         if not values.get("mode_enabled", {}).get("mig"):
             self._known.clear()
             return
