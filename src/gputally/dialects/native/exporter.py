@@ -116,8 +116,9 @@ EXPORTER_METRICS = (
         "gputally_nvml_call_seconds_total",
         COUNTER,
         "Time that NVML calls about GPUs took.",
-        lambda tally: {call: time.seconds for call, time in tally.snapshot.calls.items()},
+        lambda tally: {call: round(time.seconds * 1e6) for call, time in tally.snapshot.calls.items()},
         by=("call",),
+        millionths=True,
     ),
     Metric(
         EXPORTER,
