@@ -12,8 +12,9 @@ from gputally.model import Unreadable
 from gputally.owners.inquiry import pause
 from gputally.owners.pods import Pod, Pods
 
-EVERY = 10.0
+EVERY = 30.0
 LEAST = 0.5
+"""Seconds between two lists: who waits for a name makes us hurry."""
 DEADLINE = 5.0
 Names = Mapping[str, str]
 """Of a folder, each with where it points to."""

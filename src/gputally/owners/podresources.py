@@ -13,7 +13,7 @@ from gputally.machine.wire import decode, pieces
 from gputally.model import Claimed, Unreadable
 from gputally.owners.inquiry import pause
 
-EVERY = 15.0
+EVERY = 30.0
 LEAST = 5.0
 """Seconds between two lists: devices are given and taken with pods, and pods that come or go make us hurry.
 The kubelet's limit is shared by all who ask."""
