@@ -105,7 +105,7 @@ class NvmlSource:
             devices=self._devices(shown),
             stuck={lane.name: int(lane.stuck) for lane in (self.driver.lane, *self._lanes())},
             losses=Losses.sum(losses),
-            calls=self._spent.so_far() if pace is Pace.INTERVAL else {},
+            calls=self._spent.so_far(now) if pace is Pace.INTERVAL else {},
         )
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import fsum
 from typing import Any
@@ -25,6 +25,8 @@ ENDS = frozenset(code for code, row in CODES.items() if row.meaning in (Meaning.
 
 MOST_MADE = 512
 """Times that a call was made before what that took is added up."""
+TOLD_EVERY = 30.0
+"""Seconds after which it is added up anew for who wants to know; at first more often."""
 
 
 NEVER = CallTime()
@@ -39,15 +41,22 @@ class Spent:
     def __init__(self) -> None:
         self._made: dict[tuple[str, ...], list[Sequence[float]]] = {}
         self._totals: dict[str, CallTime] = {}
+        self._told: Mapping[str, CallTime] = {}
+        self._began: float | None = None
+        self._told_at = 0.0
 
     def on(self, *calls: str) -> list[Sequence[float]]:
         """Where to append the times before the first of those calls and after each that was made."""
         return self._made.get(calls) or self._made.setdefault(calls, [])
 
-    def so_far(self) -> dict[str, CallTime]:
-        """All calls until now."""
-        self._add_up()
-        return self._totals.copy()
+    def so_far(self, now: float) -> Mapping[str, CallTime]:
+        """All calls until now, or until a little while ago: the longer we run, the less that changes."""
+        if self._began is None:
+            self._began = self._told_at = now
+        if now - self._told_at >= min(TOLD_EVERY, (now - self._began) / 2):
+            self._add_up()
+            self._told, self._told_at = self._totals.copy(), now
+        return self._told
 
     def tidy(self) -> None:
         """Let it not grow for ever if nobody wants to know."""
