@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from gputally.metrics import GAUGE, Metric, Scope, families
+from gputally.metrics import GAUGE, Family, Metric, Scope, Table, families
 from gputally.model import Snapshot
-from gputally.tally import Tally
+from gputally.tally import NamespaceUse, Tally
 
 TALLY = Tally(Snapshot(1.0, 2.0), "test")
 NUMBER = Scope("number", ("n",), lambda tally: (-1, 0, 1), lambda number: (str(number),))
@@ -64,3 +64,46 @@ def test_further_labels_are_told_of_each_thing() -> None:
 def test_families_of_one_scope_share_their_identities() -> None:
     first, second = families([Metric(NUMBER, name, GAUGE, "", "real") for name in "xy"], TALLY)
     assert first.identities is second.identities
+
+
+def test_a_family_that_tells_the_same_again_is_the_very_same_and_one_that_does_not_is_another() -> None:
+    scope = Scope(
+        "use",
+        ("namespace", "gpu"),
+        lambda tally: tally.namespaces,
+        lambda use: use[:3],
+        lambda identity: identity[1:],
+        NamespaceUse._fields,
+        3,
+    )
+    table = Table([Metric(scope, name, GAUGE, "", name) for name in ("energy_uj", "idle_uj")])
+    use, other = NamespaceUse("pod", "ml", 0, "GPU-0", 5, 7, None), NamespaceUse("pod", "b", 1, "u", 5, 7, 1)
+
+    def told(*uses: NamespaceUse) -> list[Family]:
+        return table.families(replace(TALLY, namespaces=uses))
+
+    energy, idle = told(use)
+    assert [again is before for again, before in zip(told(use), (energy, idle), strict=True)] == [True, True]
+    grown, same = told(use._replace(energy_uj=6))
+    assert (list(grown.values), same is idle) == ([6], True)
+    elsewhere, _ = told(use._replace(gpu=1, energy_uj=6))
+    assert (elsewhere is grown, elsewhere.identities) == (False, [("pod", "ml", 1)])
+    assert [list(family.values) for family in told(use, other)] == [[5, 5], [7, 7]]
+    assert told() == []
+    assert [list(family.values) for family in told(other)] == [[5], [7]]
+
+
+def test_things_that_are_the_very_same_are_not_asked_again() -> None:
+    asked = list[int]()
+
+    def read(number: int) -> int:
+        asked.append(number)
+        return number
+
+    numbers: tuple[int, ...] = (1, 2)
+    scope = Scope("number", ("n",), lambda tally: numbers, lambda number: (str(number),))
+    table = Table([Metric(scope, "x", GAUGE, "", read)])
+    assert table.families(TALLY) == table.families(TALLY)
+    assert asked == [1, 2]
+    numbers = (3,)
+    assert [family.values for family in table.families(TALLY)] == [[3]]

@@ -26,12 +26,15 @@ class Scope:
     name: str
     labels: tuple[str, ...]
     items: Callable[[Tally], Iterable[Any]]
+    """What it has in a Tally, of a mapping its pairs; the very same object says that nothing has changed."""
     identity: Callable[[Any], Any]
     """What tells a thing apart: its label values, or what they are spelled from."""
     spell: Callable[[Any], Identity] = tuple
     """An identity's label values; asked only of things that were not there the time before."""
     fields: tuple[str, ...] = ()
     """Where all things are named tuples: what they are tuples of."""
+    leading: int = 0
+    """Where `identity` takes just the first so many of the fields: how many."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,10 @@ class Family(NamedTuple):
 class _Things(NamedTuple):
     """The things of a scope in one Tally."""
 
+    items: Iterable[Any]
     things: list[Any]
+    leading: Sequence[Any]
+    """The columns that tell them apart, where those are known."""
     identities: list[Any]
     columns: Mapping[Any, tuple[Any, ...]]
     """Field -> its value for each thing, where they are named tuples."""
@@ -108,41 +114,53 @@ class Table:
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = tuple(metrics)
-        self._identities: dict[str, list[Any]] = {}
+        self._scopes: dict[str, _Things] = {}
         self._told: dict[str, _Told] = {}
 
     def families(self, tally: Tally) -> list[Family]:
         """Every row; rows without a sample are left out."""
-        scopes: dict[str, _Things] = {}
+        before, self._scopes = self._scopes, {}
         found = []
         scope = None
         for metric in self._metrics:
             if metric.scope is not scope:
                 scope = metric.scope
-                if scope.name not in scopes:
-                    scopes[scope.name] = self._things(scope, tally)
-                things, identities, columns = scopes[scope.name]
-            if not things:
+                last = before.get(scope.name)
+                here = self._scopes.get(scope.name) or _things(scope, tally, last)
+                self._scopes[scope.name] = here
+            if not here.things:
                 continue
-            told = (columns and columns.get(metric.value)) or list(map(metric.read, things))
             known = self._told.get(metric.name)
-            if known is None or known.identities is not identities or known.told != told:
-                family = _family(metric, identities, told)
-                known = self._told[metric.name] = _Told(identities, told, family)
+            if known is None or here is not last:
+                known = self._told[metric.name] = _told(metric, here, known)
             if known.family is not None:
                 found.append(known.family)
         return found
 
-    def _things(self, scope: Scope, tally: Tally) -> _Things:
-        things = list(scope.items(tally))
-        identities, before = list(map(scope.identity, things)), self._identities.get(scope.name)
-        if before is None or identities != before:
-            before = self._identities[scope.name] = identities
-        # All tuples are turned at once: to ask each of them for each of its fields takes three times as long.
-        columns = (
-            dict(zip(scope.fields, zip(*things, strict=True), strict=True)) if scope.fields and things else {}
-        )
-        return _Things(things, before, columns)
+
+def _things(scope: Scope, tally: Tally, before: _Things | None) -> _Things:
+    """The things as they are now: what was known before, as far as it is still true."""
+    items = scope.items(tally)
+    if before is not None and before.items is items:
+        return before
+    things = list(items.items() if isinstance(items, Mapping) else items)
+    # All tuples are turned at once: to ask each of them for each of its fields takes three times as long.
+    turned = list(zip(*things, strict=True)) if scope.fields and things else []
+    leading, columns = turned[: scope.leading], dict(zip(scope.fields, turned, strict=bool(turned)))
+    if before is not None and leading and leading == before.leading:
+        return _Things(items, things, leading, before.identities, columns)
+    identities = list(map(scope.identity, things))
+    if before is not None and identities == before.identities:
+        identities = before.identities
+    return _Things(items, things, leading, identities, columns)
+
+
+def _told(metric: Metric, here: _Things, known: _Told | None) -> _Told:
+    """What the things tell now; what was known if that is the same."""
+    told = (here.columns and here.columns.get(metric.value)) or list(map(metric.read, here.things))
+    if known is not None and known.identities is here.identities and known.told == told:
+        return known
+    return _Told(here.identities, told, _family(metric, here.identities, told))
 
 
 def _family(metric: Metric, identities: list[Any], told: Sequence[Any]) -> Family | None:

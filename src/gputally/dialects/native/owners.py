@@ -68,7 +68,7 @@ _LIMIT = Scope(
 _OWNER = Scope(
     "owner",
     ("kind", "namespace", "pod", "container", "workload", "uid", "node", "container_id"),
-    lambda tally: tally.snapshot.details.items(),
+    lambda tally: tally.snapshot.details,
     _about,
     _spell,
 )

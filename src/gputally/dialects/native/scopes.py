@@ -31,8 +31,8 @@ def work(identity: tuple[Any, ...]) -> tuple[str, ...]:
 
 _DEVICE_LABELS = ("gpu", "uuid", "namespace", "pod", "container")
 WORK_LABELS = ("kind", "namespace", "pod", "container", "workload", "gpu", "uuid", "mig")
-TO_MIG = slice(4)
-"""Owner, gpu, uuid and mig, with which all tuples about work begin."""
+TO_MIG, TO_PROCESS = 4, 6
+"""Fields with which all tuples about work begin, owner, gpu, uuid and mig; and those about processes."""
 
 EXPORTER = Scope("exporter", (), lambda tally: (tally,), lambda _: ())
 SOURCE = Scope(
@@ -50,20 +50,29 @@ INSTANCE = Scope(
     lambda pair: (*_device(pair[0]), pair[1].uuid),
 )
 WORKLOAD = Scope(
-    "workload", WORK_LABELS, lambda tally: tally.workloads, itemgetter(TO_MIG), work, Workload._fields
+    "workload",
+    WORK_LABELS,
+    lambda tally: tally.workloads,
+    itemgetter(slice(TO_MIG)),
+    work,
+    Workload._fields,
+    TO_MIG,
 )
 NAMESPACE = Scope(
     "namespace",
     ("kind", "namespace", "gpu", "uuid"),
     lambda tally: tally.namespaces,
-    lambda use: (use.kind, use.namespace, str(use.gpu), use.uuid),
-    fields=NamespaceUse._fields,
+    itemgetter(slice(4)),
+    lambda identity: tuple(map(str, identity)),
+    NamespaceUse._fields,
+    4,
 )
 PROCESS = Scope(
     "process",
     (*WORK_LABELS, "pid", "process"),
     lambda tally: tally.processes,
-    itemgetter(slice(6)),  # these, pid and process
+    itemgetter(slice(TO_PROCESS)),
     work,
     ProcessUse._fields,
+    TO_PROCESS,
 )
