@@ -120,7 +120,7 @@ class Asker:
 
     def fields(self, rows: Rows, values: Values) -> Values:
         """The values, with what those rows tell."""
-        self._put(self._sheets.get(rows) or self._sheets.setdefault(rows, self._sheet(rows)), values)
+        self._put(self._ready(rows), values)
         return values
 
     def seldom(self, rows: Rows) -> None:
@@ -129,7 +129,7 @@ class Asker:
         if due:
             self._told.update(due)
             self._recalled = None
-            self._told.difference_update(self._put(self._sheet(due), self._kept))
+            self._told.difference_update(self._put(self._ready(due), self._kept))
 
     def recall(self, values: Values) -> None:
         """Add what is kept; mappings of one name become one mapping."""
@@ -187,6 +187,10 @@ class Asker:
     def _drop_kept(self) -> None:
         self._told.clear()
         self._kept, self._due, self._recalled = {}, None, None
+
+    def _ready(self, rows: Rows) -> _Sheet:
+        """The sheet of those rows, made once."""
+        return self._sheets.get(rows) or self._sheets.setdefault(rows, self._sheet(rows))
 
     def _sheet(self, rows: Rows) -> _Sheet:
         able = [row for row in rows if self._left.get(row, row.calls)]
