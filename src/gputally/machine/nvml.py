@@ -6,7 +6,6 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -78,13 +77,19 @@ class LocalNvml:
     def batch(
         self, gpu: str, calls: Sequence[tuple[Any, ...]], ends: Collection[int]
     ) -> Callable[[], Answers] | None:
-        """Calls that tell numbers, to be made again until the GPU is found anew; None if some tell more."""
+        """Calls that tell numbers, to be made again and again; None if some tell more."""
         if not all(call[0] in LAYOUTS for call in calls):
             return None
-        with suppress(pynvml.NVMLError):
-            handle, key = self._handle(gpu), tuple(calls)
-            return lambda: self._numbers(key)(handle, ends)
-        return None
+        key = tuple(calls)
+
+        def ask() -> Answers:
+            try:
+                handle = self._handle(gpu)  # each time: the GPU may have been found anew
+            except pynvml.NVMLError as error:
+                raise Unreadable(f"nvmlDeviceGetHandleByUUID: {error}", error.value) from None
+            return self._numbers(key)(handle, ends)
+
+        return ask
 
     def _numbers(self, calls: tuple[tuple[Any, ...], ...]) -> Numbers:
         """This thread's own."""
@@ -143,8 +148,10 @@ class LocalNvml:
     def _keep(self, handle: Any) -> str:
         """The uuid behind a handle; what was kept under it may be of a time before a reset."""
         uuid = str(_plain(pynvml.nvmlDeviceGetUUID(handle)))
-        self._handles[uuid] = handle
-        self._ready.pop(uuid, None)
+        known = self._handles.get(uuid)
+        if known is None or _address(known) != _address(handle):
+            self._handles[uuid] = handle
+            self._ready.pop(uuid, None)
         return uuid
 
     def _handle(self, uuid: str) -> Any:
@@ -177,6 +184,11 @@ def _load(library: str | None) -> None:
             continue
         return
     raise Unreadable(f"nvml: no {SONAME} in the loader's path nor in {', '.join(PLACES)}", 12)
+
+
+def _address(handle: Any) -> int | None:
+    """All that NVML is told of a handle."""
+    return ctypes.cast(handle, ctypes.c_void_p).value
 
 
 def _bound(call: str) -> Callable[..., Any]:

@@ -89,15 +89,11 @@ class Asker:
 
     def forget(self) -> None:
         """What it could not is no longer true: another driver, another layout, another GPU."""
-        self.unready()
+        self._sheets.clear()
         self._unsupported.clear()
         self._left.clear()
         self._absent.clear()
         self._drop_kept()
-
-    def unready(self) -> None:
-        """The GPU was found anew: calls that were made ready are of the time before."""
-        self._sheets.clear()
 
     def check(self) -> None:
         """Raise Gone unless something was answered since `begin`."""

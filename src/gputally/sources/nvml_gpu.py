@@ -74,7 +74,6 @@ class Gpu:
             uuid = str(self.ask.ask(self.index, "nvmlDeviceGetUUID"))
         except Unreadable as error:
             raise Gone(error) from None
-        self.ask.unready()
         if uuid == self.ask.uuid:
             return
         self.ask.uuid, self._registered, self._layout = uuid, NEVER, None
