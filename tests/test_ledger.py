@@ -324,3 +324,16 @@ def test_who_comes_back_after_his_account_was_closed_gets_another(shown: bool) -
     assert workload(back, TRAIN).energy_uj == 60_000_000
     assert workload(back, SERVE).energy_uj == 40_000_000
     assert sum(use.energy_uj for use in back.namespaces) == 300_000_000
+
+
+def test_strangers_alone_are_charged_to_nobody_also_after_something_was_learned_of_others() -> None:
+    node = Node()
+    for n in range(90):
+        node.busy = {1: 0.2 + 0.1 * (n % 5), 2: 0.7 - 0.1 * (n % 3)}
+        tally = node.tick(joules=100 * node.busy[1] + 300 * node.busy[2])
+    assert (gpu(tally).trust or 0.0) > 0.5
+    before = gpu(tally).unattributed_uj["unknown_process"]
+    node.busy = {99: 0.4}
+    assert gpu(node.tick(joules=50)).unattributed_uj["unknown_process"] - before == 50_000_000
+    node.busy = {1: 0.3, 99: 0.3}
+    assert gpu(node.tick(joules=50)).unattributed_uj["unknown_process"] - before > 50_000_000

@@ -182,7 +182,7 @@ class _Tick:
         unknown = [weighed.unknown] if weighed.unknown else []
         weights = [*weighed.weights, *unknown]
         _, mean_watts, trust = crowd.learned
-        if weighed.by != "activity" or not mean_watts or not trust or not self._rules.learned_intensity:
+        if weighed.by != "activity" or not weighed.seats or not mean_watts or not trust:
             return weights
         prices = [*crowd.prices, *(mean_watts for _ in unknown)]
         return [max(1, round(1e3 * busy_us * price)) for busy_us, price in zip(weights, prices, strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from gputally.model import Device, Holder, Instance, Process, ProcessKey, Snapshot
 
@@ -85,7 +85,7 @@ def _activity(device: Device, seating: Seating) -> tuple[tuple[Seat, ...], list[
     scale = (device.activity_seconds or 0.0) * 1e6
     times = [round(activity[2] * scale) for activity in device.activities or ()]
     if seating.plain and 0 not in times:
-        return seating.busy, times, 0  # type: ignore[return-value]  # plain: everybody could be read
+        return cast(tuple[Seat, ...], seating.busy), times, 0
     busy: dict[Seat, int] = {}
     unknown = 0
     for seat, busy_us in zip(seating.busy, times, strict=True):
