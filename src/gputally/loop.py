@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from gputally.collect import Collector
@@ -90,17 +91,8 @@ async def once(collector: Collector, ledger: Ledger, pace: Pace) -> Tally | None
 
 async def _until(clock: Clock, due: float, stopped: asyncio.Future[Any]) -> None:
     """Wait for the moment or for the end, whichever comes first."""
-    task = asyncio.current_task()
-    assert task is not None
-
-    def wake(_: object) -> None:
-        task.cancel()
-
-    stopped.add_done_callback(wake)
-    try:
-        await clock.until(due)
-    except asyncio.CancelledError:
-        if not stopped.done() or task.uncancel():
-            raise
-    finally:
-        stopped.remove_done_callback(wake)
+    wait = asyncio.ensure_future(clock.until(due))
+    await asyncio.wait((wait, stopped), return_when=asyncio.FIRST_COMPLETED)
+    wait.cancel()
+    with suppress(asyncio.CancelledError):
+        await wait
