@@ -27,28 +27,21 @@ class Desk(NamedTuple):
 
     def post(self, charge: Charge, namespaces: Namespaces, now: float) -> None:
         """Post to everybody's account, and to each namespace the sum of its seats."""
-        busy_us = charge.busy_us or [0] * len(charge.seats)
-        idle_uj = charge.idle_uj or [0] * len(charge.seats)
-        told, divided = charge.busy_us is not None, charge.divided
-        for account, energy, busy, idle in zip(
-            self.accounts, charge.energy_uj, busy_us, idle_uj, strict=True
+        nothing = [0] * len(charge.seats)
+        estimated_uj = charge.energy_uj if charge.divided else nothing
+        idle_uj, busy_us = charge.idle_uj or nothing, charge.busy_us or nothing
+        told = charge.busy_us is not None
+        for account, energy, estimated, idle, busy in zip(
+            self.accounts, charge.energy_uj, estimated_uj, idle_uj, busy_us, strict=True
         ):
             account.seen_at = now
             account.window_us += busy
             account.window_uj += energy + idle
-            totals = account.totals
-            totals.energy_uj += energy
-            totals.idle_uj += idle
-            if divided:
-                totals.estimated_uj += energy
-            if told:
-                totals.busy_us = (totals.busy_us or 0) + busy
+            account.totals.count(energy, estimated, idle, busy if told else None)
         for namespace, seats in self.namespaces.items():
-            energy = sum([charge.energy_uj[seat] for seat in seats])
-            total = Amounts(energy, energy if divided else 0, sum([idle_uj[seat] for seat in seats]))
-            if told:
-                total.busy_us = sum([busy_us[seat] for seat in seats])
-            namespaces.post(namespace, total, now)
+            columns = (charge.energy_uj, estimated_uj, idle_uj, busy_us)
+            energy, estimated, idle, busy = (sum([column[seat] for seat in seats]) for column in columns)
+            namespaces.post(namespace, Amounts(energy, estimated, idle, busy if told else None), now)
 
 
 def find(charge: Charge, owners: Mapping[ProcessKey, Owner], work: Mapping[Place, Account]) -> Desk | None:
