@@ -9,11 +9,12 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputally.outputs.rendering import LARGE, Part, Text, together
+from gputally.outputs.checksums import summed
+from gputally.outputs.rendering import AFRESH, Packers, Part, Text, together
 
 small = st.binary(max_size=200)
 large = st.builds(
-    lambda line, more: line * (LARGE // len(line) + more), st.binary(min_size=1), st.integers(1, 9)
+    lambda line, more: line * (8192 // len(line) + more), st.binary(min_size=1), st.integers(1, 9)
 )
 parts = st.lists(st.builds(Part, small, small, small | large), max_size=6).map(tuple)
 
@@ -26,38 +27,49 @@ def test_packed_and_plain_are_the_same(parts: tuple[Part, ...]) -> None:
     assert text.openmetrics.endswith(b"# EOF\n")
 
 
-@given(parts, parts)
-def test_large_parts_that_stay_are_packed_once(first: tuple[Part, ...], more: tuple[Part, ...]) -> None:
-    before = Text(first, 0, 0)
-    assert gzip.decompress(before.openmetrics_gzip) == before.openmetrics
-    assert gzip.decompress(before.plain_gzip) == before.plain
-    large = [part for part in first if len(part.lines) >= LARGE]
-    kept = [dict(part.packed) for part in large]
-    assert all(
-        packed.keys() == {part.plain, part.openmetrics} for part, packed in zip(large, kept, strict=True)
-    )
-    after = Text((*more, *first), 0, 0)
-    assert gzip.decompress(after.openmetrics_gzip) == after.openmetrics
-    assert gzip.decompress(after.plain_gzip) == after.plain
-    for part, packed in zip(large, kept, strict=True):
-        assert all(part.packed[header] is stretch for header, stretch in packed.items())
+@given(parts, st.data())
+def test_texts_that_share_parts_and_packers_are_packed_right(
+    first: tuple[Part, ...], data: st.DataObject
+) -> None:
+    packers = Packers()
+    for _ in range(3):
+        text = Text(first, 0, 0, packers)
+        assert gzip.decompress(text.openmetrics_gzip) == text.openmetrics
+        assert gzip.decompress(text.plain_gzip) == text.plain
+        others = data.draw(parts)
+        first = tuple(data.draw(st.sampled_from((*first, *others))) for _ in range(len(first) or len(others)))
 
 
-def test_small_parts_are_packed_together_and_again_when_one_of_them_changed() -> None:
-    one, two, large = Part(b"1", b"1", b"a"), Part(b"2", b"2", b"b"), Part(b"3", b"3", b"c" * LARGE)
-    for _ in range(2):
-        assert gzip.decompress(Text((one, two, large), 0, 0).plain_gzip) == b"1a2b3" + large.lines
-        assert (list(one.packed), list(two.packed), list(large.packed)) == ([b"1"], [], [b"3"])
-    kept = one.packed[b"1"]
-    assert gzip.decompress(Text((one, two), 0, 0).plain_gzip) == b"1a2b"
-    assert one.packed[b"1"] is kept
-    assert gzip.decompress(Text((one, Part(b"2", b"2", b"d")), 0, 0).plain_gzip) == b"1a2d"
-    assert one.packed[b"1"] is not kept
-    assert gzip.decompress(Text((two, one), 0, 0).openmetrics_gzip) == b"2b1a# EOF\n"
+def test_parts_that_stay_are_packed_once_and_apart_from_those_that_change() -> None:
+    packers, parts = Packers(), [Part(b"%d" % n, b"", b"x" * n) for n in range(9)]
+    for number in range(4):
+        parts[3:5] = [Part(b"3", b"", b"%d" % number), Part(b"4", b"", b"%d" % number)]
+        before, text = packers.plain.stretches, Text(tuple(parts), 0, 0, packers)
+        assert gzip.decompress(text.plain_gzip) == text.plain
+    first, changed, last = packers.plain.stretches
+    assert [len(stretch.parts) for stretch in (first, changed, last)] == [3, 2, 5]
+    assert (first, last) == (before[0], before[2])
+    assert first.deflated is before[0].deflated
+
+
+def test_what_changed_once_is_packed_with_its_neighbours_again_after_a_while() -> None:
+    packers, parts = Packers(), [Part(b"%d" % n, b"", b"x" * n) for n in range(9)]
+    for number in range(2 * AFRESH):
+        if number == 5:
+            parts[3] = Part(b"3", b"", b"another")
+        text = Text(tuple(parts), 0, 0, packers)
+        assert gzip.decompress(text.plain_gzip) == text.plain
+        assert len(packers.plain.stretches) == (3 if 5 <= number < AFRESH else 1)
+
+
+@given(st.binary(), st.lists(st.binary(), max_size=4))
+def test_the_sum_of_a_piece_is_known_wherever_it_stands(before: bytes, pieces: list[bytes]) -> None:
+    whole = before + b"".join(pieces)
+    assert summed(pieces).after(zlib.crc32(before)) == zlib.crc32(whole)
 
 
 def test_packed_text_is_one_gzip_member_that_any_program_reads() -> None:
-    text = Text((Part(b"# a\n", b"# b\n", b"x 1\n" * LARGE), Part(b"# c\n", b"# d\n", b"y 1\n")), 0, 0)
+    text = Text((Part(b"# a\n", b"# b\n", b"x 1\n" * 9000), Part(b"# c\n", b"# d\n", b"y 1\n")), 0, 0)
     unpacker = zlib.decompressobj(31)
     assert unpacker.decompress(text.plain_gzip) == text.plain
     assert unpacker.eof
@@ -69,6 +81,6 @@ def test_packed_text_is_one_gzip_member_that_any_program_reads() -> None:
 
 def test_several_texts_are_one() -> None:
     first, second = Text((Part(b"1", b"2", b"3"),), 4, 5), Text((Part(b"6", b"7", b"8"),), 9, 10)
-    both = together([first, second])
+    both = together([first, second], Packers())
     assert (both.plain, both.openmetrics) == (b"1368", b"2378# EOF\n")
     assert (both.samples, both.collisions) == (13, 15)

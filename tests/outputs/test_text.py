@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
 from gputally.metrics import COUNTER, GAUGE, INFO, Family, Metric, Scope, Value
-from gputally.outputs.rendering import Text, together
+from gputally.outputs.rendering import Packers, Text, together
 from gputally.outputs.text import EXACT, LONGEST_VALUE, TextWriter, clean, number
 
 THING = Scope("thing", ("a", "b"), lambda tally: (), lambda item: item)
@@ -214,10 +214,11 @@ def test_both_formats_have_the_same_lines_and_are_joined_once() -> None:
     assert text.openmetrics is text.openmetrics
     lines = [line for line in text.plain.splitlines() if not line.startswith(b"#")]
     assert lines == [line for line in text.openmetrics.splitlines() if not line.startswith(b"#")]
-    twice = together([text, text])
+    packers = Packers()
+    twice = together([text, text], packers)
     assert twice.plain == text.plain * 2
     assert twice.openmetrics == text.openmetrics.removesuffix(b"# EOF\n") + text.openmetrics
-    assert (twice.samples, together([text])) == (2, text)
+    assert (twice.samples, together([text], packers).parts) == (2, text.parts)
 
 
 def test_headers_of_both_formats() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import compress, groupby
+from operator import attrgetter, is_not
 
-LARGE = 8192
-"""A family from this size on is packed by itself; those between two large ones are packed together."""
+from gputally.outputs.checksums import Summed, summed
+
+AFRESH = 100
+"""Texts after which it is looked anew which of their parts change."""
 LEVEL, MEMORY = 1, 6
 """With less memory than zlib's default such text is packed faster, and no worse."""
 GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\x03"
@@ -17,22 +21,12 @@ EOF = b"# EOF\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """Text as a piece of any deflate stream."""
-
-    pieces: tuple[bytes, ...]
-    deflated: bytes
-
-
-@dataclass(slots=True)
 class Part:
     """One family: what each format has above its lines, and the lines."""
 
     plain: bytes
     openmetrics: bytes
     lines: bytes
-    packed: dict[bytes, Stretch] = field(default_factory=dict, compare=False)
-    """What is above it -> the stretch that begins with it, as it was last packed."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +37,8 @@ class Text:
     samples: int
     collisions: int
     """Samples that had the labels of another one in their family."""
+    packers: Packers = field(default_factory=lambda: Packers(), compare=False)
+    """Of a writer that writes one text after the other: what stays is packed once."""
 
     @cached_property
     def plain(self) -> bytes:
@@ -58,51 +54,99 @@ class Text:
     @cached_property
     def plain_gzip(self) -> bytes:
         """In format 0.0.4, packed."""
-        return _gzip([(part.plain, part) for part in self.parts])
+        return self.packers.plain.gzip(self.parts)
 
     @cached_property
     def openmetrics_gzip(self) -> bytes:
         """In OpenMetrics, packed."""
-        return _gzip([(part.openmetrics, part) for part in self.parts], EOF)
+        return self.packers.openmetrics.gzip(self.parts)
 
 
-def together(texts: Sequence[Text]) -> Text:
+def together(texts: Sequence[Text], packers: Packers) -> Text:
     """Several texts as one."""
     parts = tuple(part for text in texts for part in text.parts)
-    return Text(parts, sum(text.samples for text in texts), sum(text.collisions for text in texts))
+    return Text(parts, sum(text.samples for text in texts), sum(text.collisions for text in texts), packers)
 
 
-def _gzip(parts: Iterable[tuple[bytes, Part]], end: bytes = b"") -> bytes:
-    """Headers and lines as one gzip file; stretches that were packed before are put in as they are."""
-    stream = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS, MEMORY)
-    packed, checksum, size = [GZIP_HEADER], 0, 0
-    for (header, part), pieces in _stretches(parts, end):
-        stretch = part.packed.get(header)
-        if stretch is None or stretch.pieces != pieces:
-            # Flushed, so that nothing that follows refers to anything before it.
-            deflated = b"".join([*map(stream.compress, pieces), stream.flush(zlib.Z_FULL_FLUSH)])
-            stretch = part.packed[header] = Stretch(pieces, deflated)
-        packed.append(stretch.deflated)
-        for piece in pieces:
-            checksum, size = zlib.crc32(piece, checksum), size + len(piece)
-    return b"".join([*packed, stream.flush(), struct.pack("<II", checksum, size & 0xFFFFFFFF)])
+@dataclass(frozen=True)
+class Stretch:
+    """Parts as a piece of any deflate stream."""
+
+    parts: tuple[Part, ...]
+    pieces: tuple[bytes, ...]
+    size: int
+    deflated: bytes
+
+    @cached_property
+    def summed(self) -> Summed:
+        """Worked out when the same parts come again: then they need not be read any more."""
+        return summed(self.pieces)
 
 
-def _stretches(
-    parts: Iterable[tuple[bytes, Part]], end: bytes
-) -> Iterator[tuple[tuple[bytes, Part], tuple[bytes, ...]]]:
-    """The header and part with which each stretch begins, and its text."""
-    first: tuple[bytes, Part] | None = None
-    small: list[bytes] = []
-    for each in parts:
-        header, part = each
-        if len(part.lines) < LARGE:
-            first = first or each
-            small += (header, part.lines)
-            continue
-        if first:
-            yield first, (b"".join(small),)
-            first = None
-            small.clear()
-        yield each, (header, part.lines)  # not joined: that would be a copy
-    yield first or (end, Part(b"", b"", b"")), (b"".join([*small, end]),)
+class Packer:
+    """Makes gzip files of one text after the other, in one format.
+
+    Parts that change are packed apart from those that stay, which are packed once, all that stand together.
+    """
+
+    def __init__(self, above: str, end: bytes = b"") -> None:
+        self._above = attrgetter(above)
+        self._end = Part(end, end, b"")
+        self._before: tuple[Part, ...] = ()
+        self._restless: set[int] = set()
+        """Which of them were others the time before, since they were last divided from the start."""
+        self._bounds: list[tuple[int, int]] = []
+        self._rounds = 0
+        self.stretches: list[Stretch] = []
+
+    def gzip(self, parts: tuple[Part, ...]) -> bytes:
+        """All parts as one gzip file."""
+        stream = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS, MEMORY)
+        packed, checksum, size = [GZIP_HEADER], 0, 0
+        before, self.stretches = self.stretches, []
+        known = {id(stretch.parts[0]): stretch for stretch in before}
+        for run in self._divided((*parts, self._end)):
+            stretch = known.get(id(run[0]))
+            if stretch is not None and stretch.parts == run:
+                checksum = stretch.summed.after(checksum)
+            else:
+                stretch = self._pack(run, stream)
+                for piece in stretch.pieces:
+                    checksum = zlib.crc32(piece, checksum)
+            self.stretches.append(stretch)
+            packed.append(stretch.deflated)
+            size += stretch.size
+        return b"".join([*packed, stream.flush(), struct.pack("<II", checksum, size & 0xFFFFFFFF)])
+
+    def _pack(self, parts: tuple[Part, ...], stream: zlib._Compress) -> Stretch:
+        pieces = [piece for part in parts for piece in (self._above(part), part.lines)]
+        # Flushed, so that nothing that follows refers to anything before it.
+        deflated = b"".join([*map(stream.compress, pieces), stream.flush(zlib.Z_FULL_FLUSH)])
+        return Stretch(parts, tuple(pieces), sum(map(len, pieces)), deflated)
+
+    def _divided(self, parts: tuple[Part, ...]) -> list[tuple[Part, ...]]:
+        """Runs of parts that stay, and of parts that do not."""
+        alike = len(parts) == len(self._before)
+        changed = {*compress(range(len(parts)), map(is_not, parts, self._before))} if alike else set()
+        self._before = parts
+        self._rounds = self._rounds + 1 if alike else 0
+        if self._rounds % AFRESH == 0:
+            self._restless = set()
+        if self._rounds % AFRESH == 0 or not changed <= self._restless:
+            self._restless |= changed
+            self._bounds = _runs(len(parts), self._restless)
+        return [parts[begin:end] for begin, end in self._bounds]
+
+
+def _runs(size: int, restless: Container[int]) -> list[tuple[int, int]]:
+    """Where each begins and ends."""
+    runs = [[*run] for _, run in groupby(range(size), restless.__contains__)]
+    return [(run[0], run[-1] + 1) for run in runs]
+
+
+@dataclass(frozen=True)
+class Packers:
+    """One for each format."""
+
+    plain: Packer = field(default_factory=lambda: Packer("plain"))
+    openmetrics: Packer = field(default_factory=lambda: Packer("openmetrics", EOF))

@@ -14,7 +14,7 @@ from gputally.model import Snapshot
 from gputally.outputs import foreign
 from gputally.outputs.http import Answer, Request
 from gputally.outputs.landing import landing
-from gputally.outputs.rendering import Text, together
+from gputally.outputs.rendering import Packers, Text, together
 from gputally.outputs.text import OPENMETRICS_TYPE, PLAIN_TYPE, TextWriter
 from gputally.tally import Tally
 
@@ -55,6 +55,7 @@ class Site:
         self._pages = sorted({path, *(f"{path}/{name}" for name in self._alone)})
         self._writers = {name: TextWriter() for name in tables}
         self._shared = {name: TextWriter() for name in tables}
+        self._packers = Packers()
         self._texts: Mapping[str, Text] = {}
         """Path -> what is served there."""
         self._published_at: float | None = None
@@ -76,7 +77,7 @@ class Site:
             shared.append(foreign.write(passed, taken))
             if any(health.up for health in tally.snapshot.health if health.source == UPSTREAM):
                 texts[f"{self._path}/{UPSTREAM}"] = foreign.write(passed)
-        texts[self._path] = shared[0] if len(shared) == 1 else together(shared)
+        texts[self._path] = shared[0] if len(shared) == 1 else together(shared, self._packers)
         self._texts, self._published_at = texts, tally.snapshot.monotonic
         self.served = False
         return texts[self._path].collisions

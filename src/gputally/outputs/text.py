@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from typing import Any
 
 from gputally.metrics import COUNTER, INFO, Family, Identity, Metric, Value
-from gputally.outputs.rendering import Part, Text
+from gputally.outputs.rendering import Packers, Part, Text
 
 PLAIN_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -72,6 +72,7 @@ class TextWriter:
     def __init__(self) -> None:
         self._pages: dict[str, _Page] = {}
         self._heads: dict[str, _Heads] = {}
+        self._packers = Packers()
 
     def write(self, families: Sequence[Family]) -> Text:
         """Render; what was not in the families is forgotten."""
@@ -102,6 +103,7 @@ class TextWriter:
             tuple([page.part for page in pages.values()]),
             sum([frame.samples for frame in frames]),
             sum([frame.collisions for frame in frames]),
+            self._packers,
         )
 
 
