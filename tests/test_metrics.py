@@ -28,7 +28,7 @@ def test_zero_is_a_sample() -> None:
 
 def test_a_row_may_name_the_attribute_that_it_shows() -> None:
     rows = [Metric(NUMBER, "x", GAUGE, "", "real"), Metric(NUMBER, "y", GAUGE, "", "real.imag")]
-    assert [family.values for family in families(rows, TALLY)] == [[-1, 0, 1], [0, 0, 0]]
+    assert [list(family.values) for family in families(rows, TALLY)] == [[-1, 0, 1], [0, 0, 0]]
 
 
 class Pair(NamedTuple):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -67,11 +67,6 @@ class Metric:
         """What must differ between two families of one page: OpenMetrics leaves the _total out."""
         return self.name.removesuffix("_total")
 
-    @cached_property
-    def read(self) -> Callable[[Any], Any]:
-        """What gives the value of a thing."""
-        return attrgetter(self.value) if isinstance(self.value, str) else self.value
-
 
 class Family(NamedTuple):
     """A metric with its numbers; families of one scope share one list of identities."""
@@ -104,6 +99,9 @@ class _Told(NamedTuple):
     family: Family | None
 
 
+UNTOLD = _Told([], (), None)
+
+
 def families(metrics: Iterable[Metric], tally: Tally) -> list[Family]:
     """Every row over one Tally; rows without a sample are left out."""
     return Table(metrics).families(tally)
@@ -113,29 +111,55 @@ class Table:
     """Rows over one Tally after the other; a family that tells the same again is the very same one."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._metrics = tuple(metrics)
+        self._blocks = [_Block(scope, tuple(rows)) for scope, rows in groupby(metrics, attrgetter("scope"))]
         self._scopes: dict[str, _Things] = {}
-        self._told: dict[str, _Told] = {}
 
     def families(self, tally: Tally) -> list[Family]:
         """Every row; rows without a sample are left out."""
         before, self._scopes = self._scopes, {}
-        found = []
-        scope = None
-        for metric in self._metrics:
-            if metric.scope is not scope:
-                scope = metric.scope
-                last = before.get(scope.name)
-                here = self._scopes.get(scope.name) or _things(scope, tally, last)
-                self._scopes[scope.name] = here
-            if not here.things:
-                continue
-            known = self._told.get(metric.name)
-            if known is None or here is not last:
-                known = self._told[metric.name] = _told(metric, here, known)
-            if known.family is not None:
-                found.append(known.family)
+        found: list[Family] = []
+        for block in self._blocks:
+            name = block.scope.name
+            last = before.get(name)
+            here = self._scopes.get(name) or _things(block.scope, tally, last)
+            self._scopes[name] = here
+            if here.things:
+                found += block.families(here, same=here is last)
         return found
+
+
+class _Block:
+    """Rows of one scope that stand together, and what was told the time before."""
+
+    def __init__(self, scope: Scope, metrics: tuple[Metric, ...]) -> None:
+        self.scope = scope
+        self._metrics = metrics
+        named = [m.value for m in metrics if isinstance(m.value, str) and m.value not in scope.fields]
+        # All attributes of a thing in one go; the first once more, because one alone would not be a tuple.
+        self._ask = attrgetter(*named, named[0]) if named else None
+        self._told: list[_Told] = []
+        """Of each row."""
+
+    def families(self, here: _Things, *, same: bool) -> list[Family]:
+        """What these rows tell of the things; `same` = nothing can be another than the time before."""
+        if not (same and self._told):
+            before = self._told or [UNTOLD] * len(self._metrics)
+            self._told = [
+                known
+                if known.identities is here.identities and known.told == column
+                else _Told(here.identities, column, _family(metric, here.identities, column))
+                for metric, known, column in zip(self._metrics, before, self._columns(here), strict=True)
+            ]
+        return [told.family for told in self._told if told.family is not None]
+
+    def _columns(self, here: _Things) -> Iterator[Sequence[Any]]:
+        """Of each row what every thing tells."""
+        asked = iter([] if self._ask is None else zip(*map(self._ask, here.things), strict=True))
+        for metric in self._metrics:
+            if not isinstance(metric.value, str):
+                yield list(map(metric.value, here.things))
+            else:
+                yield here.columns[metric.value] if metric.value in here.columns else next(asked)
 
 
 def _things(scope: Scope, tally: Tally, before: _Things | None) -> _Things:
@@ -153,14 +177,6 @@ def _things(scope: Scope, tally: Tally, before: _Things | None) -> _Things:
     if before is not None and identities == before.identities:
         identities = before.identities
     return _Things(items, things, leading, identities, columns)
-
-
-def _told(metric: Metric, here: _Things, known: _Told | None) -> _Told:
-    """What the things tell now; what was known if that is the same."""
-    told = (here.columns and here.columns.get(metric.value)) or list(map(metric.read, here.things))
-    if known is not None and known.identities is here.identities and known.told == told:
-        return known
-    return _Told(here.identities, told, _family(metric, here.identities, told))
 
 
 def _family(metric: Metric, identities: list[Any], told: Sequence[Any]) -> Family | None:

@@ -70,41 +70,55 @@ class TextWriter:
     """Writes families; of those that were written before only numbers that changed are written anew."""
 
     def __init__(self) -> None:
-        self._pages: dict[str, _Page] = {}
+        self._metrics: list[Metric] = []
+        self._twofold: list[bool] = []
+        self._pages: list[_Page | None] = []
+        """Of each of the metrics, as it was last written."""
         self._heads: dict[str, _Heads] = {}
+        """Of each scope."""
         self._packers = Packers()
 
     def write(self, families: Sequence[Family]) -> Text:
         """Render; what was not in the families is forgotten."""
-        names = {family.metric.name for family in families}
-        written: dict[tuple[str, int], _Heads] = {}
-        pages: dict[str, _Page] = {}
-        scope = shared = None
-        for family in families:
-            metric, identities, _, _ = family
-            if metric.scope is not scope or identities is not shared:
-                scope, shared = metric.scope, identities
-                place = (scope.name, id(shared))
-                if place not in written:
-                    written[place] = _heads(family, self._heads.get(scope.name))
-                heads = written[place]
-            name = metric.name
-            twofold = metric.stem in names and metric.stem != name
-            page = self._pages.get(name)
-            if page is None or page.frame.metric is not metric or page.frame.twofold is not twofold:
-                page = _page(family, heads, twofold, None)
-            elif page.family is not family or page.frame.heads is not heads:
-                page = _page(family, heads, twofold, page.frame)
-            pages[name] = page
-        self._pages = pages
-        self._heads = {scope: heads for (scope, _), heads in written.items()}
-        frames = [page.frame for page in pages.values()]
+        metrics = [family.metric for family in families]
+        if metrics != self._metrics:
+            self._lay_out(metrics)
+        pages: list[_Page] = []
+        for family, page, twofold in zip(families, self._pages, self._twofold, strict=True):
+            if page is None or page.family is not family:
+                frame = None if page is None else page.frame
+                page = _page(family, self._heads_of(family), twofold, frame)
+            pages.append(page)
+        self._pages = [*pages]
+        frames = [page.frame for page in pages]
         return Text(
-            tuple([page.part for page in pages.values()]),
+            tuple([page.part for page in pages]),
             sum([frame.samples for frame in frames]),
             sum([frame.collisions for frame in frames]),
             self._packers,
         )
+
+    def _lay_out(self, metrics: list[Metric]) -> None:
+        """Keep what was written of metrics that are still there."""
+        names = {metric.name for metric in metrics}
+        known = {page.frame.metric.name: page for page in self._pages if page is not None}
+        self._metrics = metrics
+        self._twofold = [metric.stem in names and metric.stem != metric.name for metric in metrics]
+        self._pages = [
+            page
+            if (page := known.get(metric.name)) and page.frame.metric is metric and page.frame.twofold is both
+            else None
+            for metric, both in zip(metrics, self._twofold, strict=True)
+        ]
+        scopes = {metric.scope.name for metric in metrics}
+        self._heads = {name: heads for name, heads in self._heads.items() if name in scopes}
+
+    def _heads_of(self, family: Family) -> _Heads:
+        scope = family.metric.scope.name
+        heads = self._heads.get(scope)
+        if heads is None or heads.identities is not family.identities:
+            heads = self._heads[scope] = _heads(family, heads)
+        return heads
 
 
 def _heads(family: Family, before: _Heads | None) -> _Heads:
