@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import add
+from itertools import repeat
+from operator import add, mul, truediv
 
 
 def apportion(
@@ -15,9 +16,9 @@ def apportion(
     those who are owed most, so that over time everyone is within two units of the exact share.
     """
     total = sum(weights)
-    divided = [divmod(amount * weight, total) for weight in weights]
-    parts = [part for part, _ in divided]
-    debts = [rest / total for _, rest in divided]
+    divided = map(divmod, map(mul, weights, repeat(amount)), repeat(total))
+    parts, rests = map(list, zip(*divided, strict=True))
+    debts = [*map(truediv, rests, repeat(total))]
     if owed:
         debts = [*map(add, debts, owed)]
     left = amount - sum(parts)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
+from operator import truediv
 from typing import NamedTuple
 
 from gputally.intensity import Consumer, Intensity
@@ -27,7 +29,7 @@ class Crowd(NamedTuple):
     def seconds(self, busy_us: Sequence[int]) -> list[float]:
         """Busy seconds of each consumer."""
         if len(self.of) == len(self.consumers):
-            return [time / 1e6 for time in busy_us]
+            return [*map(truediv, busy_us, repeat(1e6))]
         seconds = [0.0] * len(self.consumers)
         for consumer, time in zip(self.of, busy_us, strict=True):
             seconds[consumer] += time / 1e6

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
+from operator import itemgetter, mul
 from typing import NamedTuple, cast
 
 from gputally.model import Device, Holder, Instance, Process, ProcessKey, Snapshot
+
+_pid, _sm_ratio = itemgetter(0), itemgetter(2)  # of an Activity
 
 Seat = tuple[ProcessKey, str]
 """A process, in a MIG instance (empty without MIG)."""
@@ -48,7 +52,7 @@ class Weighed(NamedTuple):
 
 def seat(device: Device, now: Snapshot, before: Seating) -> Seating:
     """Who is there; worked out anew only when somebody came, went or became somebody else."""
-    named = tuple([activity[0] for activity in device.activities or ()])
+    named = tuple(map(_pid, device.activities or ()))
     if before.processes is now.processes and before.named == named and before.listed == device.holders:
         return before
     found = [(now.processes.get(holder.pid), holder.mig) for holder in device.holders or ()]
@@ -83,7 +87,7 @@ def weigh(device: Device, seating: Seating) -> Weighed:
 def _activity(device: Device, seating: Seating) -> tuple[tuple[Seat, ...], list[int], int]:
     """Who was busy, for how many microseconds each, and all those together who could not be read."""
     scale = (device.activity_seconds or 0.0) * 1e6
-    times = [round(activity[2] * scale) for activity in device.activities or ()]
+    times = [*map(round, map(mul, map(_sm_ratio, device.activities or ()), repeat(scale)))]
     if seating.plain and 0 not in times:
         return cast(tuple[Seat, ...], seating.busy), times, 0
     busy: dict[Seat, int] = {}

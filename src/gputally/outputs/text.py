@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import Any
+from operator import truediv
+from typing import Any, cast
 
 from gputally.metrics import COUNTER, INFO, Family, Identity, Metric, Value
 from gputally.outputs.rendering import Packers, Part, Text
@@ -136,8 +137,8 @@ def _labels(names: tuple[str, ...], values: Identity) -> str:
 
 def _page(family: Family, heads: _Heads, twofold: bool, before: _Frame | None) -> _Page:
     metric, _, values, further = family
-    numbers = [value for value in values if value is not None]
-    gaps = [value is None for value in values] if len(numbers) < len(values) else None
+    gaps = [value is None for value in values] if None in values else None
+    numbers = cast(Sequence[Value], values if gaps is None else [v for v in values if v is not None])
     field, filling = _filling(numbers, metric.millionths)
     if before is not None and before.fits(heads, further, gaps, field):
         return _Page(before, family, Part(before.plain, before.openmetrics, before.template % filling))
@@ -185,7 +186,7 @@ def _filling(numbers: Sequence[Value], millionths: bool) -> tuple[bytes, tuple[A
     if millionths:
         if types == {int} and min(numbers) >= 0:
             if max(numbers) < EXACT:
-                return b"%.6f", tuple([value / MILLION for value in numbers])
+                return b"%.6f", tuple(map(truediv, numbers, repeat(MILLION)))
             return b"%d.%06d", tuple(chain.from_iterable(map(divmod, numbers, repeat(MILLION))))
     elif types <= {int, bool}:
         return b"%d", tuple(numbers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import itemgetter
 
 from gputally.machine import Machine
@@ -96,7 +97,7 @@ class Census:
         if holders != self._holders:
             self._holders = holders
             self._held = frozenset(_pid(holder) for held in holders for holder in held or ())
-        busy = [_pid(activity) for device in devices for activity in device.activities or ()]
+        busy = [*map(_pid, chain.from_iterable([device.activities or () for device in devices]))]
         return self._held if self._held.issuperset(busy) else self._held.union(busy)
 
     def _everyone(self) -> list[_Entry]:

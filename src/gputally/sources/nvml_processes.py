@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from gputally.model import Activity, Holder, Instance, Unreadable
@@ -20,6 +22,10 @@ HIGHEST_PID = 2**22
 """The kernel gives no higher number."""
 RATIOS = tuple(percent / 100 for percent in range(101))
 """By percent: more than all is no index."""
+
+_pid, _time = itemgetter(0), itemgetter(1)  # of a sample
+_activity = partial(tuple.__new__, Activity)
+"""One of those from its fields, without the cost of a constructor."""
 
 Rows = Sequence[Sequence[Any]]
 Place = tuple[int, str]
@@ -70,7 +76,7 @@ class Processes:
                 return dict(UNTOLD)
             rows = []
         now = self._sampled_at = clock.monotonic()
-        newest = max([self._last_seen, *[row[1] for row in rows]])
+        newest = max([self._last_seen, *map(_time, rows)])
         if self._jumped(clock.time() - now, newest, now):
             self._last_seen = 0
             return UNTOLD | {"clock_jumped": before is not None}
@@ -92,7 +98,7 @@ class Processes:
         return stepped or abs(astray) > ASTRAY
 
     def _samples(self, rows: Sequence[Sequence[int]]) -> tuple[Activity, ...]:
-        pids = [row[0] for row in rows]
+        pids = [*map(_pid, rows)]
         try:
             if pids and (min(pids) <= 0 or max(pids) > HIGHEST_PID):
                 raise IndexError
@@ -146,13 +152,11 @@ class Processes:
 
 
 def _activities(rows: Sequence[Sequence[int]]) -> tuple[Activity, ...]:
-    new, ratio = tuple.__new__, RATIOS  # a constructor would take several times as long
-    return tuple(
-        [
-            new(Activity, (pid, time, ratio[sm], ratio[memory], ratio[encoder], ratio[decoder]))
-            for pid, time, sm, memory, encoder, decoder in rows
-        ]
-    )
+    if not rows:
+        return ()
+    pids, times, *percents = zip(*rows, strict=True)
+    ratios = [map(RATIOS.__getitem__, column) for column in percents]
+    return tuple(map(_activity, zip(pids, times, *ratios, strict=True)))
 
 
 def _plausible(pid: int, used: int | None, total_bytes: int | None) -> bool:
