@@ -22,6 +22,7 @@ LINE = (
     ("crowd", "shares"),
     ("attribute",),
     ("coverage",),
+    ("columns",),
     ("tally",),
     ("limits",),
     ("joined",),
@@ -53,7 +54,18 @@ LINE = (
 PLACE = {name: place for place, names in enumerate(LINE) for name in names}
 CORE = (
     *("model", "lanes", "collect", "meter", "apportion", "idle", "intensity", "weights", "crowd"),
-    *("shares", "attribute", "coverage", "tally", "limits", "accounts", "desk", "workloads", "process_book"),
+    *(
+        "shares",
+        "attribute",
+        "coverage",
+        "columns",
+        "tally",
+        "limits",
+        "accounts",
+        "desk",
+        "workloads",
+        "process_book",
+    ),
     *("ledger", "loop", "metrics"),
 )
 

@@ -318,7 +318,7 @@ def test_who_comes_back_after_his_account_was_closed_gets_another(shown: bool) -
     here, node.busy = node.busy, {}
     node.tick(seconds=10.0)
     if shown:
-        assert node.tick().workloads == ()
+        assert not node.tick().workloads
     node.busy = here
     back = node.tick(joules=100)
     assert workload(back, TRAIN).energy_uj == 60_000_000

@@ -154,6 +154,8 @@ class Books:
     samples_dropped: Counter[str] = field(default_factory=Counter)
     series_dropped: Counter[str] = field(default_factory=Counter)
     nvml_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    changes: int = 0
+    """How often totals of workloads were changed; what lies on desks is not in them yet."""
 
     def waiting_uj(self) -> Counter[str]:
         """Energy of each GPU that waits for a name, or for its series to be seen."""

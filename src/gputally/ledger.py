@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gputally import desk
 from gputally.accounts import Account, Amounts, Books, GpuAccount, Held, Place, of_namespace
 from gputally.attribute import Memory, Rules, attribute
 from gputally.claims import ClaimBook
 from gputally.coverage import coverage
-from gputally.desk import Desk
+from gputally.desk import Desks
 from gputally.limits import Rights
-from gputally.model import (
-    PENDING,
-    UNKNOWN,
-    UNNAMED,
-    Device,
-    Holder,
-    Owner,
-    ProcessKey,
-    Snapshot,
-    State,
-)
+from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Holder, Owner, ProcessKey, Snapshot, State
 from gputally.process_book import ProcessBook, ProcessRules
 from gputally.shares import Charge, GpuShare, ProcessShare
 from gputally.stays import StayBook
@@ -60,7 +49,9 @@ class Ledger:
         self._gpus, self._work = self.books.gpus, self.books.work
         self._pending, self._namespaces = self.books.pending, self.books.namespaces
         self._met: dict[str, tuple[tuple[Holder, ...] | None, Mapping[ProcessKey, Owner]]] = {}
-        self._desks: dict[str, Desk] = {}
+        self._desks = Desks(self.books)
+        self._turned = 0
+        """Changes of totals until the last Tally."""
         self._roster, self._rights = Roster(), Rights()
         self._book = ProcessBook(processes) if processes is not None else None
         self._stays = StayBook(retention, NAME_WITHIN, scraped) if stays else None
@@ -98,8 +89,14 @@ class Ledger:
         if series:
             self.books.series_dropped[reason] += series
 
+    def file(self) -> None:
+        """Have everything in the accounts, for who looks at those."""
+        self._desks.file()
+
     def tally(self, snapshot: Snapshot) -> Tally:
         """The totals as they are with this snapshot; averages run from the Tally before."""
+        if self._claims is not None or self._desks.overlap:
+            self.file()
         waiting = self.books.waiting_uj()
         gpus = tuple(self._gpu(device, snapshot, waiting[device.uuid]) for device in snapshot.devices)
         fresh = {gpu.device.uuid: gpu.device for gpu in gpus if gpu.fresh}
@@ -110,7 +107,9 @@ class Ledger:
             snapshot=snapshot,
             machine=self._machine,
             gpus=gpus,
-            workloads=self._roster.workloads(self.books, snapshot, fresh, self._rules.idle_policy != "none"),
+            workloads=self._roster.workloads(
+                self.books, self._desks.all, snapshot, fresh, self._rules.idle_policy != "none"
+            ),
             namespaces=self._namespaces.rows(indexes),
             processes=self._book.rows(snapshot, fresh) if self._book is not None else (),
             uses=uses,
@@ -173,15 +172,9 @@ class Ledger:
     def _post_charge(self, charge: Charge, snapshot: Snapshot) -> None:
         """Post to everybody's account; one by one while somebody is nobody yet, or was not seen yet."""
         owners, now = snapshot.owners, snapshot.monotonic
-        known = self._desks.get(charge.uuid)
-        if known is None or not known.is_for(charge, owners):
-            known = desk.find(charge, owners, self._work)
-            if known is None:
-                for share in charge.each():
-                    self._post_process(share, owners.get(share.key, UNKNOWN), now)
-                return
-            self._desks[charge.uuid] = known
-        known.post(charge, self._namespaces, now)
+        if not self._desks.post(charge, owners, now):
+            for share in charge.each():
+                self._post_process(share, owners.get(share.key, UNKNOWN), now)
 
     def _post_process(self, share: ProcessShare, owner: Owner, now: float) -> None:
         """Post to one of those who have no desk."""
@@ -211,6 +204,7 @@ class Ledger:
     def _post_place(self, place: Place, amounts: Amounts, now: float) -> Account | None:
         account = self._work.get(place) or self._open(place, now)
         if account is not None:
+            self.books.changes += 1
             account.seen_at = now
             account.window_us += amounts.busy_us or 0
             if account.held is not None:
@@ -241,6 +235,7 @@ class Ledger:
                 del self.books.newborn[place]
                 account.held = None
                 account.totals.add(held.amounts)
+                self.books.changes += 1
                 self._namespaces.post(of_namespace(place), held.amounts, now)
 
     def _gpu(self, device: Device, snapshot: Snapshot, pending_uj: int) -> Gpu:
@@ -267,17 +262,27 @@ class Ledger:
         """Begin new averages, and close accounts that nobody has used for the retention time."""
         for gpu in self._gpus.values():
             gpu.window_seconds = 0.0
-        over = []
-        for place, account in self._work.items():
-            account.window_us = account.window_uj = 0
+        self._desks.turn_page()
+        if self._turned != self.books.changes:
+            self._turned = self.books.changes
+            for account in self._work.values():
+                account.window_us = account.window_uj = 0
+        for place, account in self._roster.absent():
             if place[1] not in fresh:
                 account.seen_at = now  # of a GPU that does not answer, nobody can say who left it
-            elif account.held is None and now - account.seen_at > self._retention:
-                over.append(place)
-        if over:
-            self._desks.clear()
-        for place in over:
+        if self._over(now):
+            self.file()  # who is charged is seen, and so may not be over
+        for place in self._over(now):
+            self._desks.close()
             del self._work[place]
+
+    def _over(self, now: float) -> list[Place]:
+        """Accounts that nobody has used for the retention time."""
+        return [
+            place
+            for place, account in self._roster.absent()
+            if account.held is None and now - account.seen_at > self._retention
+        ]
 
 
 def _places(device: Device) -> list[tuple[int, str]]:

@@ -9,6 +9,7 @@ from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from gputally.columns import Columns
 from gputally.tally import Tally
 
 GAUGE, COUNTER, INFO = "gauge", "counter", "info"
@@ -83,11 +84,11 @@ class _Things(NamedTuple):
     """The things of a scope in one Tally."""
 
     items: Iterable[Any]
-    things: list[Any]
+    things: Sequence[Any]
     leading: Sequence[Any]
     """The columns that tell them apart, where those are known."""
     identities: list[Any]
-    columns: Mapping[Any, tuple[Any, ...]]
+    columns: Mapping[Any, Sequence[Any]]
     """Field -> its value for each thing, where they are named tuples."""
 
 
@@ -167,9 +168,13 @@ def _things(scope: Scope, tally: Tally, before: _Things | None) -> _Things:
     items = scope.items(tally)
     if before is not None and before.items is items:
         return before
-    things = list(items.items() if isinstance(items, Mapping) else items)
-    # All tuples are turned at once: to ask each of them for each of its fields takes three times as long.
-    turned = list(zip(*things, strict=True)) if scope.fields and things else []
+    things: Sequence[Any]
+    if isinstance(items, Columns):
+        things, turned = items, items.columns
+    else:
+        things = list(items.items() if isinstance(items, Mapping) else items)
+        # All tuples are turned at once: to ask each of them for each of its fields takes three times as long.
+        turned = tuple(zip(*things, strict=True)) if scope.fields and things else ()
     leading, columns = turned[: scope.leading], dict(zip(scope.fields, turned, strict=bool(turned)))
     if before is not None and leading and leading == before.leading:
         return _Things(items, things, leading, before.identities, columns)

@@ -62,6 +62,7 @@ class State:
 
     def seal(self, ledger: Ledger, time: float) -> bytes:
         """Everything that must not be lost, as the bytes of a file."""
+        ledger.file()
         body = json.dumps(_encode(ledger.books, ledger.memory, self._boot, time), separators=(",", ":"))
         digest = hashlib.sha256(body.encode()).hexdigest()
         return f"{FORMAT} {digest}\n{body}\n".encode()

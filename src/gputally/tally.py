@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -140,7 +140,7 @@ class Tally:
     snapshot: Snapshot
     machine: str
     gpus: tuple[Gpu, ...] = ()
-    workloads: tuple[Workload, ...] = ()
+    workloads: Sequence[Workload] = ()
     namespaces: tuple[NamespaceUse, ...] = ()
     processes: tuple[ProcessUse, ...] = ()
     uses: tuple[Use, ...] = ()
