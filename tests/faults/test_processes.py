@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,6 +45,11 @@ def folder(
     (path / "cgroup").write_text(cgroup)
 
 
+def end(child: subprocess.Popen[bytes]) -> None:
+    child.kill()
+    child.wait()
+
+
 def test_f22_a_name_full_of_brackets_does_not_hide_the_start_time(tmp_path: Path) -> None:
     folder(tmp_path, 7, 4321, comm="evil) R 1 (x.sh")
     process = LocalProcesses(str(tmp_path)).read(7)
@@ -52,7 +58,30 @@ def test_f22_a_name_full_of_brackets_does_not_hide_the_start_time(tmp_path: Path
     assert process.comm == "evil) R 1 (x.sh"
 
 
-def test_f22_a_number_reused_while_it_is_read_is_nobody_and_the_watch_goes_on(tmp_path: Path) -> None:
+class Interrupted(LocalProcesses):
+    """Reads processes, and lets something happen between the two looks at one."""
+
+    def __init__(self, meanwhile: Callable[[], object], root: str = "/proc") -> None:
+        super().__init__(root)
+        self._meanwhile = meanwhile
+
+    def _pidfd(self, pid: int) -> int | None:
+        fd = super()._pidfd(pid)
+        self._meanwhile()
+        return fd
+
+
+def test_f22_a_number_reused_while_it_is_read_is_nobody(tmp_path: Path) -> None:
+    folder(tmp_path, 7, 1)
+    processes = Interrupted(lambda: folder(tmp_path, 7, 2), str(tmp_path))
+    assert processes.read(7) is None
+    assert processes.ended() == []
+    heir = processes.read(7)
+    assert heir is not None
+    assert heir.key.start == 2
+
+
+def test_f22_a_process_that_cannot_be_read_again_is_watched_on(tmp_path: Path) -> None:
     folder(tmp_path, 7, 1)
     processes = LocalProcesses(str(tmp_path))
     known = processes.read(7)
@@ -60,6 +89,27 @@ def test_f22_a_number_reused_while_it_is_read_is_nobody_and_the_watch_goes_on(tm
     shutil.rmtree(tmp_path / "7")
     assert processes.read(7) is None
     assert processes.ended() == [known.key]
+
+
+def test_f23_a_process_that_ends_while_it_is_read_leaves_nothing_behind() -> None:
+    with subprocess.Popen(["sleep", "600"]) as child:
+        processes = Interrupted(lambda: end(child))
+        before = os.listdir("/proc/self/fd")
+        assert processes.read(child.pid) is None
+        assert os.listdir("/proc/self/fd") == before
+        assert processes.ended() == []
+
+
+def test_f23_a_descriptor_that_is_nobodys_hides_no_end() -> None:
+    with subprocess.Popen(["sleep", "600"]) as child:
+        processes, stray = LocalProcesses(), os.pidfd_open(child.pid)
+        processes._epoll.register(stray, select.EPOLLIN)
+        known = processes.read(child.pid)
+        assert known is not None
+        end(child)
+        assert processes.ended() == [known.key]
+        assert processes._epoll.poll(0) == []
+        os.close(stray)
 
 
 def test_f23_a_zombie_that_left_its_cgroups_is_not_a_process_of_the_host(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import select
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from gputally.model import Namespaces, Process, ProcessKey
@@ -40,31 +41,35 @@ class LocalProcesses:
             folder = os.open(f"{self._root}/{pid:d}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             return None
-        keep = False
+        spare = [folder]
         try:
             start, comm, dead = _stat(folder)
             cgroup = _text(folder, "cgroup")
             if dead and _is_nowhere(cgroup):
                 return None  # the kernel has already taken it out of its cgroups: not a process of the host
-            watch = self._pidfd(ProcessKey(pid, start)) or _Watch(
-                ProcessKey(pid, start), folder, is_pidfd=False
-            )
+            pidfd = self._pidfd(pid)
+            if pidfd is not None:
+                spare.append(pidfd)
             if _stat(folder)[0] != start:  # the pidfd must have been opened while this very process lived
-                self._let_go(watch)
                 return None
-            keep = not watch.is_pidfd
-            self._watch(watch)
+            self._watch(_Watch(ProcessKey(pid, start), spare.pop(), is_pidfd=pidfd is not None))
         except (OSError, ValueError):
             return None
         finally:
-            if not keep:
-                os.close(folder)
+            for fd in spare:
+                os.close(fd)  # which ends its watch, too
         started_at = None if self._booted_at is None else self._booted_at + start / self._ticks
         return Process(ProcessKey(pid, start), comm, cgroup, started_at)
 
     def ended(self) -> Sequence[ProcessKey]:
         """Those that went; one question, whatever the number of processes."""
-        over = [self._by_pidfd[fd] for fd, _ in self._epoll.poll(0)]
+        over = []
+        for fd, _ in self._epoll.poll(0):
+            if fd in self._by_pidfd:
+                over.append(self._by_pidfd[fd])
+            else:  # nobody's: it would be told at every tick
+                with suppress(OSError):
+                    self._epoll.unregister(fd)
         if len(self._by_pidfd) < len(self._watches):
             over += [w for w in self._watches.values() if not w.is_pidfd and not _lives(w)]
         for watch in over:
@@ -97,27 +102,23 @@ class LocalProcesses:
         if watch.is_pidfd:
             self._by_pidfd[watch.fd] = watch
 
-    def _pidfd(self, key: ProcessKey) -> _Watch | None:
+    def _pidfd(self, pid: int) -> int | None:
         if not self._pidfds:
             return None
         fd = -1
         try:
-            fd = os.pidfd_open(key.pid)
+            fd = os.pidfd_open(pid)
             self._epoll.register(fd, select.EPOLLIN)
         except OSError:  # an old kernel, a sandbox that forbids it, or too many watches
             if fd >= 0:
                 os.close(fd)
             return None
-        return _Watch(key, fd, is_pidfd=True)
+        return fd
 
     def _drop(self, watch: _Watch) -> None:
         self._watches.pop(watch.key.pid, None)
         self._by_pidfd.pop(watch.fd, None)
         os.close(watch.fd)  # which ends its watch, too
-
-    def _let_go(self, watch: _Watch) -> None:
-        if watch.is_pidfd:
-            os.close(watch.fd)
 
 
 def exists(pid: int) -> bool:
