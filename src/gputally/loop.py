@@ -27,6 +27,9 @@ class Outlet(Protocol):
     def publish(self, tally: Tally) -> int:
         """Show this Tally from now on; tells how many series had to be left out."""
 
+    def failed(self, faults: int) -> None:
+        """A tick failed, and this many have so far."""
+
 
 class Followed:
     """An outlet, with something done after each publication."""
@@ -45,6 +48,10 @@ class Followed:
         dropped = self._outlet.publish(tally)
         self._after()
         return dropped
+
+    def failed(self, faults: int) -> None:
+        """A tick failed, and this many have so far."""
+        self._outlet.failed(faults)
 
 
 async def run(
@@ -74,6 +81,7 @@ async def run(
             fault = None
         except Exception as error:  # the outermost loop: whatever it is, the next tick is tried
             ledger.faults += 1
+            outlet.failed(ledger.faults)
             if repr(error) != fault:
                 log.exception("this tick failed, and so may the next; gputally_faults_total counts them")
             fault = repr(error)

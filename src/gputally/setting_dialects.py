@@ -114,7 +114,7 @@ SPEAKING = (
         "",
         aliases,
         "LIST",
-        "More paths and what they answer: metrics, health (OK) or ready (OK once there are metrics).",
+        "More paths and what they answer: metrics, health (OK) or ready (OK while there are metrics).",
     ),
     Setting(
         "metrics-file",

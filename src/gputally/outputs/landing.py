@@ -32,7 +32,7 @@ def landing(machine: str, path: str, pages: Iterable[str], healthy: str, ready: 
         (path, "all metrics, for Prometheus"),
         *((f"{path}/{name}", _about(name)) for name in pages),
         (healthy, "health: whether the program answers"),
-        (ready, "readiness: whether the first collection is done"),
+        (ready, "readiness: whether there are metrics of now"),
     ]
     lines = [
         "<!doctype html>",

@@ -43,7 +43,7 @@ class Site:
         max_age: float = 15.0,
         upstream: PodLabels | None = None,
     ) -> None:
-        self._clock = machine.clock
+        self._machine, self._clock = machine, machine.clock
         self._tables = {name: Table(metrics) for name, metrics in tables.items()}
         self._path = path
         self._aliases = aliases
@@ -82,6 +82,10 @@ class Site:
         self.served = False
         return texts[self._path].collisions
 
+    def failed(self, faults: int) -> None:
+        """Count these ticks on the bare page: if all fail, no Tally comes to tell of them."""
+        self._bare = _bare(self._machine, faults)
+
     def _apart(self, rows: Mapping[str, Sequence[Family]], texts: Mapping[str, Text]) -> list[Text]:
         """The texts of all dialects for one page: a family that two of them have is the first one's."""
         seen: set[str] = set()
@@ -113,8 +117,7 @@ class Site:
         """Answer one request."""
         alias = self._aliases.get(request.path)
         if alias in ("health", "ready"):
-            ready = alias == "health" or self._published_at is not None
-            return Answer(200, b"OK") if ready else Answer(503, b"KO")
+            return Answer(200, b"OK") if alias == "health" or self._is_current else Answer(503, b"KO")
         if alias == "metrics":
             request = replace(request, path=self._path)
         if request.path == self._path or request.path.startswith(f"{self._path}/"):
@@ -124,17 +127,26 @@ class Site:
         if request.path in HEALTHY:
             return Answer(200, b"healthy\n")
         if request.path in READY:
-            ready = self._published_at is not None
-            return Answer(200, b"ready\n") if ready else Answer(503, b"the first collection is under way\n")
+            return self._readiness()
         return Answer(404, b"not found; metrics are at " + self._path.encode() + b"\n")
+
+    @property
+    def _is_current(self) -> bool:
+        """There is a Tally, and it is not too old to be shown as now."""
+        at = self._published_at
+        return at is not None and self._clock.monotonic() - at <= self._max_age
+
+    def _readiness(self) -> Answer:
+        if self._is_current:
+            return Answer(200, b"ready\n")
+        if self._published_at is None:
+            return Answer(503, b"the first collection is under way\n")
+        return Answer(503, b"the newest metrics are too old to be shown; the log says why\n")
 
     def _metrics(self, request: Request) -> Answer:
         if request.path not in self._pages:
             return Answer(404, f"no such dialect; there is {', '.join(self._pages)}\n".encode())
-        if self._published_at is None:
-            return _answer(self._bare, request)
-        old = self._clock.monotonic() - self._published_at > self._max_age
-        if old:
+        if not self._is_current:
             return _answer(self._bare, request)
         if request.path not in self._texts:
             return Answer(503, b"the other exporter is down; gputally_source_up and the log say so\n")
@@ -142,9 +154,9 @@ class Site:
         return _answer(self._texts[request.path], request)
 
 
-def _bare(machine: Machine) -> Text:
+def _bare(machine: Machine, faults: int = 0) -> Text:
     """What is served while there is no Tally, and when the newest one is too old to be shown as now."""
-    nothing = Tally(Snapshot(machine.clock.monotonic(), machine.clock.time()), machine.name)
+    nothing = Tally(Snapshot(machine.clock.monotonic(), machine.clock.time()), machine.name, faults=faults)
     return TextWriter().write(families(native.BARE_METRICS, nothing))
 
 

@@ -193,5 +193,6 @@ EXPORTER_METRICS = (
     ),
 )
 
-BARE_METRICS = EXPORTER_METRICS[:2]
+BARE = ("gputally_up", "gputally_build_info", "gputally_faults_total")
+BARE_METRICS = tuple(metric for metric in EXPORTER_METRICS if metric.name in BARE)
 """What can be said before the first reading and after the last."""
