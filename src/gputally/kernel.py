@@ -22,6 +22,8 @@ class Process:
     cgroup: str
     started_at: float | None = None
     """Unix time at which it started."""
+    started_monotonic: float | None = None
+    """The same by the machine's monotonic clock, and never later than it truly was."""
 
 
 @dataclass(frozen=True)

@@ -217,10 +217,14 @@ class Device:
     epoch: int = 0
     """Counts driver loads and MIG layouts: counters of two epochs cannot be compared."""
     holders: tuple[Holder, ...] | None = None
+    listed_at: float | None = None
+    """Monotonic time by which the driver had named the holders."""
     activities: tuple[Activity, ...] | None = None
     """What processes did since the reading before; empty = nobody was busy, None = not known."""
     activity_seconds: float | None = None
     """The time that `activities` tell of."""
+    sampled_at: float | None = None
+    """Monotonic time by which the driver had told of them."""
     clock_jumped: bool = False
     """The clock was set since the reading before, so that nothing is known of who was active."""
 

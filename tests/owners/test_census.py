@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
 from collections.abc import Sequence
+
+import pytest
 
 from gputally.collect import Collector
 from gputally.coverage import coverage
-from gputally.model import PENDING, UNNAMED, Device, Owner, Pace, Process, Snapshot
+from gputally.machine import Machine
+from gputally.machine.local import LocalMachine
+from gputally.model import (
+    PENDING,
+    UNNAMED,
+    Activity,
+    Device,
+    Holder,
+    Owner,
+    Pace,
+    Process,
+    ProcessKey,
+    Snapshot,
+)
 from gputally.owners import OWNERS, Resolver
+from gputally.owners.census import Census, Roll
 from tests.owners.stage import GPU, HEX, OTHER, UID, Cards, Stage, awaited
 
 DOCKER = f"0::/system.slice/docker-{HEX}.scope\n"
@@ -190,3 +208,50 @@ async def test_coverage_weighs_by_busy_time_then_by_process() -> None:
     nobody = await take(stage, Cards())
     assert coverage(nobody.devices[0], nobody) is None
     assert coverage(Device(GPU, 0), nobody) is None
+
+
+class Hasty:
+    """A GPU that names a process at the very moment a test says."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.census = Census(machine, OWNERS)
+
+    def name(self, pid: int, listed_at: float | None, sampled_at: float | None = None) -> Roll:
+        """Who is found behind a number that was told then."""
+        listed = () if listed_at is None else (Holder(pid, None),)
+        sampled = () if sampled_at is None else (Activity(pid, 1, 0.5),)
+        device = Device(
+            GPU, 0, holders=listed, activities=sampled, listed_at=listed_at, sampled_at=sampled_at
+        )
+        return self.census.take([device], time.monotonic(), Pace.TICK)
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_whoever_started_after_the_gpu_answered_is_not_whom_it_named(sampled: bool) -> None:
+    hasty, answered_at = Hasty(LocalMachine()), time.monotonic()
+    time.sleep(0.02)  # the kernel counts in hundredths of a second
+    with subprocess.Popen(["sleep", "60"]) as heir:
+        late = hasty.name(heir.pid, *((None, answered_at) if sampled else (answered_at,)))
+        again = hasty.name(heir.pid, answered_at, time.monotonic())
+        heir.kill()
+    assert (late.processes, late.owners) == ({}, {})
+    assert late.results["exited"] == 1
+    assert late.results["hidden"] == 0
+    assert list(again.processes) == [heir.pid]
+
+
+def test_a_late_heir_leaves_the_one_who_ended_what_it_used() -> None:
+    stage = Stage()
+    hasty, known = Hasty(stage), stage.start(7, UNIT, start=5)
+    assert hasty.name(7, 900.0).processes == {7: known}
+    heir = stage.living[7] = Process(ProcessKey(7, 9), "other", DOCKER, started_monotonic=901.0)
+    assert hasty.name(7, 900.0).processes == {7: known}
+    assert hasty.name(7, 901.0).processes == {7: heir}
+
+
+def test_whoever_started_just_before_the_gpu_answered_is_met() -> None:
+    hasty = Hasty(LocalMachine())
+    for _ in range(30):
+        with subprocess.Popen(["sleep", "60"]) as quick:
+            assert list(hasty.name(quick.pid, time.monotonic()).processes) == [quick.pid]
+            quick.kill()

@@ -284,3 +284,34 @@ def test_what_slow_rows_tell_later_does_not_change_what_was_told() -> None:
     before, after, kept = devices(play(machine, lambda: machine.gpus[GPU].update({accounting: 1}), nothing))
     assert before.mode_enabled == {"mig": False, "ecc": True}
     assert after.mode_enabled == kept.mode_enabled == {"mig": False, "ecc": True, "accounting": True}
+
+
+class Slow(Scripted):
+    """Takes a second over every call about processes."""
+
+    def nvml(self, gpu: str | int | None, call: str, *args: Any) -> Any:
+        if "Process" in call:
+            self.clock.jump(self.clock.monotonic() + 1.0)
+        return super().nvml(gpu, call, *args)
+
+
+def test_a_process_is_named_by_the_time_the_driver_answered_and_not_when_others_did() -> None:
+    machine = Slow(
+        {
+            GPU: ALIVE
+            | {LIST: [[7, 5, NOWHERE, NOWHERE]], "nvmlDeviceGetProcessUtilization": [[7, 5, 9, 0, 0, 0]]}
+        }
+    )
+
+    async def read() -> list[Device]:
+        source = NvmlSource(machine, patience=30.0)
+        readings = [await source.read(pace) for pace in (Pace.INTERVAL, Pace.TICK)]
+        return [reading.devices[0] for reading in readings]
+
+    first, tick = asyncio.run(read())
+    assert first.read_at is not None
+    assert first.listed_at is not None
+    assert tick.read_at is not None
+    assert first.listed_at >= first.read_at + 2.0
+    assert tick.listed_at == first.listed_at <= tick.read_at
+    assert tick.sampled_at == tick.read_at + 1.0

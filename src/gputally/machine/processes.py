@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import stat
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ class LocalProcesses:
 
     def __init__(self, root: str = "/proc") -> None:
         self._root = root
-        self._pidfds = os.path.realpath(root) == "/proc" and hasattr(os, "pidfd_open")
+        self._is_proc = os.path.realpath(root) == "/proc"
+        self._pidfds = self._is_proc and hasattr(os, "pidfd_open")
         self._watches: dict[int, _Watch] = {}
         self._by_pidfd: dict[int, _Watch] = {}
         self._epoll = select.epoll()
@@ -59,7 +61,7 @@ class LocalProcesses:
             for fd in spare:
                 os.close(fd)  # which ends its watch, too
         started_at = None if self._booted_at is None else self._booted_at + start / self._ticks
-        return Process(ProcessKey(pid, start), comm, cgroup, started_at)
+        return Process(ProcessKey(pid, start), comm, cgroup, started_at, self._monotonic(start))
 
     def ended(self) -> Sequence[ProcessKey]:
         """Those that went; one question, whatever the number of processes."""
@@ -84,7 +86,7 @@ class LocalProcesses:
 
     def namespaces(self) -> Namespaces | None:
         """Ours; a folder that only looks like /proc has none."""
-        if os.path.realpath(self._root) != "/proc":
+        if not self._is_proc:
             return None
         try:
             inode = os.stat(f"{self._root}/self/ns/pid").st_ino
@@ -93,6 +95,16 @@ class LocalProcesses:
             return None
         init = read_file(f"{self._root}/1/cgroup")
         return Namespaces(inode, os.getpid(), _decoded(own), None if init is None else _decoded(init))
+
+    def _monotonic(self, start: int) -> float | None:
+        """A start by our monotonic clock, not later than it was: the kernel cuts it down to whole ticks.
+
+        Not by way of the wall clock, which is set; a folder that only looks like /proc has no such time.
+        """
+        if not self._is_proc:
+            return None
+        now = time.monotonic()
+        return now - (time.clock_gettime(time.CLOCK_BOOTTIME) - start / self._ticks)
 
     def _watch(self, watch: _Watch) -> None:
         known = self._watches.get(watch.key.pid)

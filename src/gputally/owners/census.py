@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,6 +54,8 @@ class Census:
         self._living: dict[int, _Entry] = {}
         self._departed: dict[int, _Entry] = {}
         self._missing: frozenset[int] = frozenset()
+        self._late: frozenset[int] = frozenset()
+        """Whoever has a number that a GPU had named before they got it."""
         self._holders: list[tuple[Holder, ...] | None] = []
         self._held: frozenset[int] = frozenset()
         """Everyone who is among those."""
@@ -70,8 +73,9 @@ class Census:
             self._look_again(now)
         if self._roll is not None and (named is self._named or named == self._named):
             return self._roll
-        for pid in sorted(named - self._living.keys()):
-            self._meet(pid, now)
+        strangers = sorted(named - self._living.keys())
+        named_at = _named_at(devices) if strangers else {}
+        self._late = frozenset(pid for pid in strangers if not self._meet(pid, now, named_at[pid]))
         self._settle(now)
         self._forget(now)
         found = {pid: entry for pid in sorted(named) if (entry := self._entry(pid)) is not None}
@@ -106,11 +110,16 @@ class Census:
     def _entry(self, pid: int) -> _Entry | None:
         return self._living.get(pid) or self._departed.get(pid)
 
-    def _meet(self, pid: int, now: float) -> None:
+    def _meet(self, pid: int, now: float, named_at: float) -> bool:
+        """Read a process; False if it only got its number after a GPU had named another by it."""
         process = self._machine.process(pid)
-        if process is not None:
-            self._departed.pop(pid, None)  # whatever had this number before, it is somebody else
-            self._living[pid] = _Entry(process, resolve(self._resolvers, process), now, now)
+        if process is None:
+            return True
+        if process.started_monotonic is not None and process.started_monotonic > named_at:
+            return False
+        self._departed.pop(pid, None)  # whatever had this number before, it is somebody else
+        self._living[pid] = _Entry(process, resolve(self._resolvers, process), now, now)
+        return True
 
     def _look_again(self, now: float) -> None:
         """Read again those not read for a minute: a process can be moved to another cgroup."""
@@ -128,7 +137,6 @@ class Census:
                 continue  # it is ending: the watch will tell, and until then it is who it was
             if process.key != entry.process.key:
                 self._depart(entry.process.key, now)
-                self._living[pid] = _Entry(process, resolve(self._resolvers, process), now, now)
             elif process.cgroup != entry.process.cgroup:
                 entry.process, entry.owner = process, resolve(self._resolvers, process)
                 entry.met_at = now
@@ -156,7 +164,9 @@ class Census:
     def _results(self, found: Mapping[int, _Entry], missing: Collection[int]) -> Mapping[str, int]:
         results = Counter(dict.fromkeys(RESULTS, 0))
         results.update(_result(entry) for entry in found.values())
-        results.update("hidden" if self._machine.exists(pid) else "exited" for pid in missing)
+        results.update(
+            "hidden" if pid not in self._late and self._machine.exists(pid) else "exited" for pid in missing
+        )
         return results
 
 
@@ -170,6 +180,16 @@ def pids(devices: Sequence[Device]) -> set[int]:
     for device in devices:
         named.update(map(_pid, device.holders or ()), map(_pid, device.activities or ()))
     return named
+
+
+def _named_at(devices: Sequence[Device]) -> Mapping[int, float]:
+    """When each process was last named, at the latest; for ever where that is not told."""
+    named_at: dict[int, float] = {}
+    for device in devices:
+        for named, at in ((device.holders, device.listed_at), (device.activities, device.sampled_at)):
+            for pid in map(_pid, named or ()):
+                named_at[pid] = max(named_at.get(pid, 0.0), math.inf if at is None else at)
+    return named_at
 
 
 def _result(entry: _Entry) -> str:

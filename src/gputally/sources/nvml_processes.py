@@ -13,7 +13,7 @@ from gputally.sources.nvml_ask import Asker
 from gputally.sources.nvml_codes import Meaning, meaning
 from gputally.sources.nvml_fields import PROCESS_LISTS, SAMPLES, Values
 
-UNTOLD: Values = {"activities": None, "activity_seconds": None, "clock_jumped": False}
+UNTOLD: Values = {"activities": None, "activity_seconds": None, "sampled_at": None, "clock_jumped": False}
 STEP = 1.0
 """Seconds by which the wall clock may be set without harm."""
 ASTRAY = 3600.0
@@ -87,6 +87,7 @@ class Processes:
         return {
             "activities": self._samples(rows),
             "activity_seconds": now - before,
+            "sampled_at": now,
             "clock_jumped": False,
         }
 
@@ -124,7 +125,7 @@ class Processes:
             found = _understood(*told)
             self._listed = frozenset(pid for pid, _ in found or ())
             self._holders = None if found is None else tuple(Holder(p, m, i) for (p, i), m in found.items())
-        return {"holders": self._holders}
+        return {"holders": self._holders, "listed_at": self.ask.machine.clock.monotonic()}
 
     def _lists(self, uuid: str, total_bytes: int | None) -> list[Rows]:
         """What the lists of a GPU or instance say, as far as it tells them and they can be true."""

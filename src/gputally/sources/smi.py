@@ -103,7 +103,8 @@ class SmiSource:
         gpus = self._gpus()
         asked_at = self._machine.clock.monotonic()
         held, refused = self._holders()
-        told = [_device(gpus, number, asked_at, held) for number in range(len(gpus.rows))]
+        listed_at = self._machine.clock.monotonic()
+        told = [_device(gpus, number, asked_at, held, listed_at) for number in range(len(gpus.rows))]
         devices = [device for device in told if device is not None]
         malformed = gpus.malformed + refused + len(gpus.rows) - len(devices)
         wanted = [device for device in devices if self._choice.wanted(device.index, device.uuid)]
@@ -147,7 +148,7 @@ class SmiSource:
         return held, refused
 
 
-def _device(table: Table, number: int, at: float, held: Held | None) -> Device | None:
+def _device(table: Table, number: int, at: float, held: Held | None, listed_at: float) -> Device | None:
     row = table.rows[number]
     uuid, index = row["uuid"] or "", row.get("index") or str(number)
     if not UUID.fullmatch(uuid) or not re.fullmatch(r"\d{1,4}", index):
@@ -159,6 +160,7 @@ def _device(table: Table, number: int, at: float, held: Held | None) -> Device |
         read_at=at,
         gauges_at=at,
         holders=None if held is None else tuple(Holder(p, m) for p, m in held.get(uuid, {}).items()),
+        listed_at=listed_at,
         **values(table, row, info=False),
     )
 
