@@ -13,6 +13,7 @@ from gputally.attribute import Rules
 from gputally.ledger import Ledger
 from gputally.process_book import ProcessRules
 from gputally.tally import Tally
+from gputally.weights import MPS_SERVER
 
 INSTANCES = (model.Instance("MIG-a", 1, 0, "3g.40gb", 3), model.Instance("MIG-b", 2, 0, "4g.40gb", 4))
 PIDS = st.integers(1, 6)
@@ -133,7 +134,9 @@ class Node(RuleBasedStateMachine):
             if not card.frozen:
                 card.energy_uj += round(power * seconds * 1e6)
         devices = tuple(self._device(gpu, seconds, watts[gpu]) for gpu in (0, 1))
-        processes = {pid: model.Process(key, f"p{pid}", "") for pid, key in self.keys.items()}
+        # By three and six the server of MPS can be known, unless both are there.
+        names = {3: MPS_SERVER, 6: MPS_SERVER}
+        processes = {pid: model.Process(key, names.get(pid, f"p{pid}"), "") for pid, key in self.keys.items()}
         if (processes, self.owners) != self.told:  # as long as nobody is another one, mappings are the same
             self.told = (processes, dict(self.owners))
         owner = model.Owner("pod", "ns0", "pod0", "main")
@@ -155,7 +158,7 @@ class Node(RuleBasedStateMachine):
             return model.Device(card.uuid, gpu, model.State.HUNG)
         mig = card.partitioned
         holders = tuple(
-            model.Holder(pid, 2**30, instance if mig else "")
+            model.Holder(pid, 2**30, instance if mig else "", mps=pid in (1, 4))
             for (g, pid), instance in self.holders.items()
             if g == gpu
         )

@@ -101,6 +101,8 @@ class Holder(NamedTuple):
     memory_used_bytes: int | None
     mig: str = ""
     """The uuid of the MIG instance."""
+    mps: bool = False
+    """It works through an MPS server."""
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter, mul
+from types import MappingProxyType
 from typing import NamedTuple, cast
 
+from gputally.apportion import apportion
 from gputally.model import Device, Holder, Instance, Process, ProcessKey, Snapshot
 
 _pid, _sm_ratio = itemgetter(0), itemgetter(2)  # of an Activity
 
+MPS_SERVER = "nvidia-cuda-mps-server"[:15]
+"""What the kernel keeps of its name."""
+
 Seat = tuple[ProcessKey, str]
 """A process, in a MIG instance (empty without MIG)."""
+Served = Mapping[Seat, tuple[Seat | None, ...]]
 
 
 class Seating(NamedTuple):
@@ -30,6 +36,8 @@ class Seating(NamedTuple):
     """The seats of those whom the samples name; None for one that could not be read."""
     plain: bool = True
     """Everybody whom the samples name is a holder that could be read, and is named once."""
+    served: Served = MappingProxyType({})
+    """MPS servers, which are no holders, and those they work for; None for one that could not be read."""
 
 
 class Weighed(NamedTuple):
@@ -56,12 +64,31 @@ def seat(device: Device, now: Snapshot, before: Seating) -> Seating:
     if before.processes is now.processes and before.named == named and before.listed == device.holders:
         return before
     found = [(now.processes.get(holder.pid), holder.mig) for holder in device.holders or ()]
-    holders = tuple(dict.fromkeys((process.key, mig) for process, mig in found if process is not None))
+    served = _served(device.holders or (), now.processes)
+    seats = dict.fromkeys((process.key, mig) for process, mig in found if process is not None)
+    holders = tuple([seat for seat in seats if seat not in served]) if served else tuple(seats)
     hidden = sum(process is None for process, _ in found)
     whole = {seat[0].pid: seat for seat in holders if not seat[1]}
     busy = tuple(whole.get(pid) or _unlisted(now.processes.get(pid)) for pid in named)
     plain = len({*named} & whole.keys()) == len(named)
-    return Seating(device.holders, named, now.processes, holders, hidden, busy, plain)
+    return Seating(device.holders, named, now.processes, holders, hidden, busy, plain, served)
+
+
+def _served(listed: Sequence[Holder], processes: Mapping[int, Process]) -> Served:
+    """Who serves whom, on each instance that has clients of MPS.
+
+    A name is no proof, but of those who are no clients the server surely bears it: if another one does, or
+    may, neither is taken for it, so that nobody can have others pay by a name.
+    """
+    found: dict[Seat, tuple[Seat | None, ...]] = {}
+    for mig in {holder.mig for holder in listed if holder.mps}:
+        here = [(holder.mps, processes.get(holder.pid)) for holder in listed if holder.mig == mig]
+        others = [process for mps, process in here if not mps]
+        servers = [process for process in others if process is None or process.comm == MPS_SERVER]
+        if len(servers) == 1 and servers[0] is not None:
+            clients = [None if process is None else (process.key, mig) for mps, process in here if mps]
+            found[servers[0].key, mig] = tuple(clients)
+    return found
 
 
 def _unlisted(process: Process | None) -> Seat | None:
@@ -92,12 +119,22 @@ def _activity(device: Device, seating: Seating) -> tuple[tuple[Seat, ...], list[
         return cast(tuple[Seat, ...], seating.busy), times, 0
     busy: dict[Seat, int] = {}
     unknown = 0
-    for seat, busy_us in zip(seating.busy, times, strict=True):
+    worked: Iterable[tuple[Seat | None, int]] = zip(seating.busy, times, strict=True)
+    for seat, busy_us in _for_clients(worked, seating.served) if seating.served else worked:
         if seat is None:
             unknown += busy_us
         elif busy_us:
             busy[seat] = busy.get(seat, 0) + busy_us
     return tuple(busy), list(busy.values()), unknown
+
+
+def _for_clients(
+    worked: Iterable[tuple[Seat | None, int]], served: Served
+) -> Iterator[tuple[Seat | None, int]]:
+    """For whom each was busy: a server for all its clients alike, anybody else for itself."""
+    for seat, busy_us in worked:
+        clients = served.get(seat, (seat,)) if seat else (seat,)
+        yield from zip(clients, apportion(busy_us, [1] * len(clients))[0], strict=True)
 
 
 def _by_instance(

@@ -226,7 +226,7 @@ def presence(snapshot: Snapshot, fresh: Mapping[str, Device]) -> dict[Place, Pre
     found: dict[Place, Presence] = {}
     processes, owners = snapshot.processes, snapshot.owners
     for uuid, device in fresh.items():
-        for pid, memory, mig in device.holders or ():
+        for pid, memory, mig, _ in device.holders or ():
             process = processes.get(pid)
             owner = UNKNOWN if process is None else owners[process.key]
             one = Presence(1, memory, None if process is None else process.started_at)

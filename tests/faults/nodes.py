@@ -2,7 +2,9 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,19 @@ def instance(uuid: str, gpu_instance: int, profile: str = "1g.10gb", gib: int = 
     part = Instance(gpu_instance=gpu_instance, slices=int(profile[0]), memory_total=gib << 30)
     part.uuid, part.name = uuid, f"NVIDIA H100 80GB HBM3 MIG {profile}"
     return part
+
+
+@contextmanager
+def renamed(name: str, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that calls itself something, in bytes as Python writes them."""
+    script = (
+        "import ctypes, time\n"
+        f"ctypes.CDLL(None).prctl(15, {name}, 0, 0, 0)\n"
+        "print(flush=True); time.sleep(600)\n"
+    )
+    command, env = [sys.executable, "-c", script], os.environ | environ
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()

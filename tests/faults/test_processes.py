@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from gputally.owners.jobs import JobFiles
 from gputally.owners.runtimes import DockerFiles
 from tests.fakes.nvml import FakeNvml
 from tests.fakes.shared import COMPILER
+from tests.faults.nodes import renamed
 from tests.owners.stage import HEX, Stage
 
 needs_compiler = pytest.mark.skipif(not shutil.which(COMPILER[0]), reason=f"no {COMPILER[0]} here")
@@ -149,22 +149,6 @@ def test_f24_ten_thousand_processes_are_not_walked(tmp_path: Path) -> None:
     assert not [path for path in opened if path == str(tmp_path)]
 
 
-@contextmanager
-def _renamed(name: str, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that calls itself something, in bytes as Python writes them."""
-    script = (
-        "import ctypes, time\n"
-        f"ctypes.CDLL(None).prctl(15, {name}, 0, 0, 0)\n"
-        "print(flush=True); time.sleep(600)\n"
-    )
-    command, env = [sys.executable, "-c", script], os.environ | environ
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        yield process
-        process.kill()
-
-
 WATCHED = ("open", "os.listdir", "os.scandir")
 ON: list[bool] = []
 
@@ -214,7 +198,7 @@ def test_f26_a_process_that_hidepid_hides_is_hidden_and_not_gone(child: subproce
 
 
 def test_f28_what_a_process_says_of_itself_changes_nothing() -> None:
-    with _renamed("b'victim'", HOSTNAME="victim", POD_NAME="victim", SLURM_JOB_ID="666") as liar:
+    with renamed("b'victim'", HOSTNAME="victim", POD_NAME="victim", SLURM_JOB_ID="666") as liar:
         machine = LocalMachine()
         process, own = machine.process(liar.pid), machine.process(os.getpid())
         liar.kill()
@@ -254,7 +238,7 @@ def test_f29_pipes_devices_and_huge_files_are_not_read(tmp_path: Path) -> None:
 
 
 def test_f31_a_name_cut_inside_a_letter_is_still_text() -> None:
-    with _renamed(r"b'x' * 14 + '\u00e9'.encode()") as odd:
+    with renamed(r"b'x' * 14 + '\u00e9'.encode()") as odd:
         process = LocalMachine().process(odd.pid)
         odd.kill()
     assert process is not None

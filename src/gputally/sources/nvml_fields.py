@@ -166,10 +166,11 @@ _THRESHOLDS = (("shutdown", 0), ("slowdown", 1), ("memory_max", 2), ("gpu_max", 
 FIELD_VALUES = "nvmlDeviceGetFieldValues"
 SAMPLES = "nvmlDeviceGetProcessUtilization"
 
+MPS_CLIENTS = "nvmlDeviceGetMPSComputeRunningProcesses"
 PROCESS_LISTS = (
     "nvmlDeviceGetComputeRunningProcesses",
     "nvmlDeviceGetGraphicsRunningProcesses",
-    "nvmlDeviceGetMPSComputeRunningProcesses",
+    MPS_CLIENTS,
 )
 
 ENERGY = (row(named("energy_uj", 1000), "nvmlDeviceGetTotalEnergyConsumption"),)

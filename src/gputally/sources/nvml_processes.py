@@ -11,7 +11,7 @@ from typing import Any
 from gputally.model import Activity, Holder, Instance, Unreadable
 from gputally.sources.nvml_ask import Asker
 from gputally.sources.nvml_codes import Meaning, meaning
-from gputally.sources.nvml_fields import PROCESS_LISTS, SAMPLES, Values
+from gputally.sources.nvml_fields import MPS_CLIENTS, PROCESS_LISTS, SAMPLES, Values
 
 UNTOLD: Values = {"activities": None, "activity_seconds": None, "sampled_at": None, "clock_jumped": False}
 STEP = 1.0
@@ -28,6 +28,7 @@ _activity = partial(tuple.__new__, Activity)
 """One of those from its fields, without the cost of a constructor."""
 
 Rows = Sequence[Sequence[Any]]
+Lists = Mapping[str, Rows]
 Place = tuple[int, str]
 """A process, in a MIG instance."""
 
@@ -123,20 +124,20 @@ class Processes:
         if told != self._told:
             self._told = told
             found = _understood(*told)
-            self._listed = frozenset(pid for pid, _ in found or ())
-            self._holders = None if found is None else tuple(Holder(p, m, i) for (p, i), m in found.items())
+            self._listed = frozenset(holder.pid for holder in found or ())
+            self._holders = found
         return {"holders": self._holders, "listed_at": self.ask.machine.clock.monotonic()}
 
-    def _lists(self, uuid: str, total_bytes: int | None) -> list[Rows]:
+    def _lists(self, uuid: str, total_bytes: int | None) -> Lists:
         """What the lists of a GPU or instance say, as far as it tells them and they can be true."""
-        told = []
+        told = {}
         for call in PROCESS_LISTS:
             try:
                 rows = self.ask.supported(uuid, call)
             except Unreadable:
                 continue
             if self._believes((uuid, call), rows, total_bytes):
-                told.append(rows)
+                told[call] = rows
             else:
                 self.ask.drop("implausible_process_list")
         return told
@@ -166,25 +167,27 @@ def _plausible(pid: int, used: int | None, total_bytes: int | None) -> bool:
 
 
 def _understood(
-    where: Mapping[tuple[int, int], str], lists: Sequence[Rows], parts: Mapping[str, Sequence[Rows]]
-) -> dict[Place, int | None] | None:
-    """(pid, instance) -> memory; None if no list tells anything."""
+    where: Mapping[tuple[int, int], str], lists: Lists, parts: Mapping[str, Lists]
+) -> tuple[Holder, ...] | None:
+    """Everyone once on each instance; None if no list tells anything."""
     if not lists and not any(parts.values()):
         return None
-    found = _memory(lists, where)
+    found = _holders(lists, where)
     for uuid, its_lists in parts.items():
-        found |= _memory(its_lists, {}, uuid)
-    return found
+        found |= _holders(its_lists, {}, uuid)
+    return tuple(found.values())
 
 
-def _memory(
-    lists: Sequence[Rows], instances: Mapping[tuple[int, int], str], otherwise: str = ""
-) -> dict[Place, int | None]:
-    memory: dict[Place, int | None] = {}
-    for rows in lists:
+def _holders(
+    lists: Lists, instances: Mapping[tuple[int, int], str], otherwise: str = ""
+) -> dict[Place, Holder]:
+    holders: dict[Place, Holder] = {}
+    for call, rows in lists.items():
         for pid, used, *place in rows:
             # One with several contexts has its memory in each list.
-            key = (pid, instances.get((place[0], place[1]), otherwise))
-            before = memory.get(key)
-            memory[key] = used if before is None else max(before, used or 0)
-    return memory
+            mig = instances.get((place[0], place[1]), otherwise)
+            before = holders.get((pid, mig), Holder(pid, None))
+            known = before.memory_used_bytes
+            memory = used if known is None else max(known, used or 0)
+            holders[pid, mig] = Holder(pid, memory, mig, before.mps or call == MPS_CLIENTS)
+    return holders
