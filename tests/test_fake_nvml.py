@@ -168,6 +168,7 @@ answer([[(row.pid, row.smUtil) for row in rows] for rows in (first, again, raw)]
 def an_instance(uuid: str, gpu_instance: int) -> Instance:
     part = Instance(gpu_instance=gpu_instance, slices=1, memory_total=10 << 30, memory_used=3 << 30, meter=40)
     part.uuid, part.name = uuid, "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+    part.profile_id, part.placement_start = 19, gpu_instance - 7
     return part
 
 
@@ -183,6 +184,9 @@ pids = lambda handle: [row.pid for row in nvmlDeviceGetComputeRunningProcesses(h
 answer([[nvmlDeviceGetUUID(part) for part in parts], [nvmlDeviceGetGpuInstanceId(part) for part in parts],
         nvmlDeviceGetAttributes(parts[0]).computeInstanceSliceCount, nvmlDeviceGetMemoryInfo(parts[1]).used,
         pids(gpu()), pids(parts[0]), pids(nvmlDeviceGetHandleByUUID("MIG-b")),
+        [(info.id, info.profileId, info.placement.start, info.placement.size)
+         for info in [nvmlGpuInstanceGetInfo(nvmlDeviceGetGpuInstanceById(gpu(), id)) for id in (7, 9)]],
+        code(nvmlDeviceGetGpuInstanceById, gpu(), 8),
         code(nvmlDeviceGetMigDeviceHandleByIndex, gpu(), 2), code(nvmlDeviceGetPowerUsage, parts[0]),
         code(nvmlDeviceGetUtilizationRates, gpu()), code(nvmlDeviceGetMigDeviceHandleByIndex, gpu(1), 0)])
 input()
@@ -190,7 +194,8 @@ answer([code(nvmlDeviceGetUUID, parts[0]), nvmlDeviceGetUUID(nvmlDeviceGetMigDev
 """
     with start(fake, script) as child:
         assert child.stdout is not None
-        answers = [["MIG-a", "MIG-b"], [7, 9], 1, 3 << 30, [11, 12], [11], [12], 6, 3, 3, 3]
+        placed = [[7, 19, 0, 1], [9, 19, 2, 1]]
+        answers = [["MIG-a", "MIG-b"], [7, 9], 1, 3 << 30, [11, 12], [11], [12], placed, 6, 6, 3, 3, 3]
         assert json.loads(child.stdout.readline()) == answers
         gpu.divide([an_instance("MIG-c", 7)])
         output, _ = child.communicate("\n", timeout=60)

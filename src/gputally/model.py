@@ -120,6 +120,9 @@ class Instance:
     memory_free_bytes: int | None = None
     memory_reserved_bytes: int | None = None
     utilization_ratio: float | None = None
+    profile_id: int | None = None
+    placement_start: int | None = None
+    """The first of its memory slices: with the number of its profile, what no other instance of a GPU has."""
 
 
 class Activity(NamedTuple):

@@ -102,6 +102,8 @@ enum { INSTANCES = 8, METERS = 16, EVENTS = 64, POLICIES = 8 };
     X(nvmlDeviceGetGpuInstanceId)                     \
     X(nvmlDeviceGetComputeInstanceId)                 \
     X(nvmlDeviceGetAttributes_v2)                     \
+    X(nvmlDeviceGetGpuInstanceById)                   \
+    X(nvmlGpuInstanceGetInfo)                         \
     X(nvmlDeviceIsMigDeviceHandle)                    \
     X(nvmlEventSetCreate)                             \
     X(nvmlEventSetFree)                               \
@@ -183,6 +185,8 @@ struct instance {
     u32 compute_instance;
     u32 slices;
     u32 meter; /* GPM's graphics utilization, in percent */
+    u32 profile_id;
+    u32 placement_start;
     u64 memory_total;
     u64 memory_used;
 };

@@ -105,6 +105,8 @@ class Instance(ctypes.Structure):
     compute_instance: U32
     slices: U32
     meter: U32
+    profile_id: U32
+    placement_start: U32
     memory_total: U64
     memory_used: U64
 

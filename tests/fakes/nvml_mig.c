@@ -60,6 +60,46 @@ int nvmlDeviceGetAttributes_v2(handle_t device, struct attributes *attributes)
     return SUCCESS;
 }
 
+/* ---- GPU instances: the handle of one is that of the first compute instance in it ---- */
+
+static const struct instance *with_gpu_instance(const struct gpu *gpu, int id)
+{
+    for (u32 i = 0; i < INSTANCES; i++)
+        if (gpu->instances[i].uuid[0] && (int)gpu->instances[i].gpu_instance == id)
+            return &gpu->instances[i];
+    return NULL;
+}
+
+int nvmlDeviceGetGpuInstanceById(handle_t device, u32 id, handle_t *handle)
+{
+    DEVICE(nvmlDeviceGetGpuInstanceById);
+    const struct instance *part = with_gpu_instance(gpu, (int)id);
+    if (!part)
+        return NOT_FOUND;
+    *handle = handle_of_instance(gpu, (u32)(part - gpu->instances));
+    return SUCCESS;
+}
+
+struct gpu_instance_info {
+    handle_t device;
+    u32 id, profile_id, start, size;
+};
+
+int nvmlGpuInstanceGetInfo(handle_t device, struct gpu_instance_info *info)
+{
+    EITHER(nvmlGpuInstanceGetInfo);
+    if (!visit.instance)
+        return INVALID_ARGUMENT;
+    *info = (struct gpu_instance_info){
+        .device = handle_of(gpu),
+        .id = visit.instance->gpu_instance,
+        .profile_id = visit.instance->profile_id,
+        .start = visit.instance->placement_start,
+        .size = visit.instance->slices,
+    };
+    return SUCCESS;
+}
+
 /* ---- GPM ---- */
 
 enum { WHOLE = -1, APART_NS = 100000000 };
@@ -122,14 +162,6 @@ int nvmlGpmSampleGet(handle_t device, struct sample_of *sample)
 {
     DEVICE(nvmlGpmSampleGet);
     return gpu->mig_mode ? NOT_SUPPORTED : take(gpu, WHOLE, sample);
-}
-
-static const struct instance *with_gpu_instance(const struct gpu *gpu, int id)
-{
-    for (u32 i = 0; i < INSTANCES; i++)
-        if (gpu->instances[i].uuid[0] && (int)gpu->instances[i].gpu_instance == id)
-            return &gpu->instances[i];
-    return NULL;
 }
 
 int nvmlGpmMigSampleGet(handle_t device, u32 gpu_instance, struct sample_of *sample)

@@ -95,6 +95,10 @@ def test_the_mig_gpu_has_the_instances_of_its_cast() -> None:
     assert answer(machine, gpu, "nvmlDeviceGetMigDeviceHandleByIndex", 3) == 6
     assert answer(machine, uuid(machine, 0), "nvmlDeviceGetMigDeviceHandleByIndex", 0) == 3
     assert [machine.nvml(mig, "nvmlDeviceGetGpuInstanceId") for mig in found] == [2, 5, 9]
+    placed = [machine.nvml(gpu, "nvmlGpuInstanceGetInfo", number) for number in (2, 5, 9)]
+    assert [info["profileId"] for info in placed] == [9, 14, 19]
+    assert [tuple(info["placement"].values()) for info in placed] == [(0, 4), (4, 2), (6, 1)]
+    assert answer(machine, gpu, "nvmlGpuInstanceGetInfo", 4) == 6
     granted = {grant for pod in machine.pods() for grant in pod.grants if grant.startswith("MIG-")}
     assert granted == set(found)
     memory = [machine.nvml(mig, "nvmlDeviceGetMemoryInfo_v2") for mig in found]

@@ -71,14 +71,40 @@ def test_a_form_that_nobody_knows_is_none(text: str) -> None:
         ("gpu-0-mig-2g20gb-14-0", None),
     ],
 )
-def test_dra_names_are_minors_and_profiles(name: str, means: Target | None) -> None:
+def test_dra_names_are_minors_and_profiles_where_no_more_is_told(name: str, means: Target | None) -> None:
     form = parse_dra(name)
     assert form is not None
     assert form.means(NODE) == means
 
 
-def test_two_instances_of_one_profile_are_not_guessed_between() -> None:
-    twins = Inventory(
+def twins(placement_start: int) -> Inventory:
+    """A GPU with two instances of one profile, the second of which begins there."""
+    parts = (
+        Instance(M1, 7, 0, "1g.10gb", profile_id=19, placement_start=0),
+        Instance(M2, 8, 0, "1g.10gb", profile_id=19, placement_start=placement_start),
+    )
+    return Inventory([Device(B, 0, info=DeviceInfo(minor_number="0"), instances=parts)])
+
+
+@pytest.mark.parametrize(
+    ("name", "means"),
+    [
+        ("gpu-0-mig-1g10gb-19-0", Target(B, M1)),
+        ("gpu-0-mig-1g10gb-19-1", Target(B, M2)),
+        ("gpu-0-mig-1g10gb-19-2", None),
+        ("gpu-0-mig-1g10gb-20-0", None),
+    ],
+)
+def test_two_instances_of_one_profile_are_told_apart_by_where_they_lie(
+    name: str, means: Target | None
+) -> None:
+    form = parse_dra(name)
+    assert form is not None
+    assert form.means(twins(placement_start=1)) == means
+
+
+def test_where_it_is_not_told_where_they_lie_two_of_one_profile_are_not_guessed_between() -> None:
+    node = Inventory(
         [
             Device(
                 B,
@@ -90,7 +116,11 @@ def test_two_instances_of_one_profile_are_not_guessed_between() -> None:
     )
     form = parse_dra("gpu-0-mig-1g10gb-19-0")
     assert form is not None
-    assert form.means(twins) is None
+    assert form.means(node) is None
+
+
+def test_an_instance_that_lies_elsewhere_is_a_mark() -> None:
+    assert twins(placement_start=1).marks != twins(placement_start=2).marks
 
 
 @given(st.text(max_size=80))

@@ -54,6 +54,7 @@ class LocalNvml:
         self._of_handle: dict[str, Callable[..., Any]] = {
             "nvmlDeviceGetFieldValues": self._tables.field_values,
             "nvmlDeviceGetMigDeviceHandleByIndex": self._instance,
+            "nvmlGpuInstanceGetInfo": _gpu_instance,
         }
         self._of_uuid: dict[str, Callable[..., Any]] = {
             "nvmlDeviceRegisterEvents": self._events.register,
@@ -197,6 +198,12 @@ def _bound(call: str) -> Callable[..., Any]:
     if function is None:
         raise Unreadable(f"{call}: nvidia-ml-py does not know this call", FUNCTION_NOT_FOUND)
     return function
+
+
+def _gpu_instance(parent: Any, number: int) -> dict[str, Any]:
+    """What a GPU tells of its GPU instance of that number, without handles."""
+    info = pynvml.nvmlGpuInstanceGetInfo(pynvml.nvmlDeviceGetGpuInstanceById(parent, number))
+    return {name: _plain(getattr(info, name)) for name in ("id", "profileId", "placement")}
 
 
 def _plainly(function: Callable[..., Any], *args: Any) -> Any:

@@ -45,7 +45,8 @@ class Inventory:
     def marks(self) -> tuple[object, ...]:
         """All that the meaning of ids follows from."""
         instances = tuple(
-            (i.uuid, i.gpu_instance, i.compute_instance, i.profile) for _, i in self._instances.values()
+            (i.uuid, i.gpu_instance, i.compute_instance, i.profile, i.profile_id, i.placement_start)
+            for _, i in self._instances.values()
         )
         return (*((d.uuid, d.index, d.info.minor_number) for d in self._devices.values()), instances)
 
@@ -130,9 +131,12 @@ def _dra_gpu(minor: str) -> DeviceId:
     return DeviceId(lambda inventory: inventory.minor(minor), exclusive=False)
 
 
-def _dra_mig(minor: str, profile: str) -> DeviceId:
-    # NVML's name of a profile has dots (1g.10gb), a device name in Kubernetes cannot have them.
+def _dra_mig(minor: str, profile: str, number: str, start: str) -> DeviceId:
     def wanted(instance: Instance) -> bool:
+        if instance.profile_id is not None and instance.placement_start is not None:
+            return (instance.profile_id, instance.placement_start) == (int(number), int(start))
+        # Where the driver or our rights do not tell that, an instance that is the only one of its profile.
+        # NVML's name of a profile has dots (1g.10gb), a device name in Kubernetes cannot have them.
         plain = (instance.profile or "").lower().removeprefix("mig ")
         return re.sub(r"[^a-z0-9]", "", plain) == re.sub(r"[^a-z0-9]", "", profile)
 
@@ -151,5 +155,5 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[..., DeviceId]], ...] = (
 
 _DRA_FORMS: tuple[tuple[re.Pattern[str], Callable[..., DeviceId]], ...] = (
     (re.compile(r"gpu-([0-9]{1,4})"), _dra_gpu),
-    (re.compile(r"gpu-([0-9]{1,4})-mig-([a-z0-9-]{1,40}?)-[0-9]{1,4}-[0-9]{1,4}"), _dra_mig),
+    (re.compile(r"gpu-([0-9]{1,4})-mig-([a-z0-9-]{1,40}?)-([0-9]{1,4})-([0-9]{1,4})"), _dra_mig),
 )

@@ -50,11 +50,14 @@ class Mig:
             return None
         name = str(self._try(uuid, "nvmlDeviceGetName") or "")
         attributes = self._try(uuid, "nvmlDeviceGetAttributes_v2") or {}
+        placed = self._try(self.ask.uuid, "nvmlGpuInstanceGetInfo", part) or {}
         return Instance(
             uuid,
             part,
             compute,
             profile=name.partition(" MIG ")[2].strip() or None,
+            profile_id=placed.get("profileId"),
+            placement_start=placed.get("placement", {}).get("start"),
             slices=attributes.get("computeInstanceSliceCount"),
         )
 
@@ -69,8 +72,8 @@ class Mig:
                     break
         return instance
 
-    def _try(self, uuid: str, call: str) -> Any:
+    def _try(self, uuid: str, call: str, *args: Any) -> Any:
         try:
-            return self.ask.supported(uuid, call)
+            return self.ask.supported(uuid, call, *args)
         except Unreadable:
             return None

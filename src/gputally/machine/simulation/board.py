@@ -14,6 +14,8 @@ from gputally.model import Unreadable
 SLICES = 7
 PROFILES = ((2, "3g.40gb", 3, 40), (6, "2g.20gb", 2, 20), (14, "1g.10gb", 1, 10))
 """Highest number of a GPU instance, its profile, slices and GiB, as an H100 gives them."""
+PLACEMENTS = {"3g.40gb": (9, 4), "2g.20gb": (14, 2), "1g.10gb": (19, 1)}
+"""Profile -> its number, and how many of the eight memory slices it takes."""
 METER_WINDOWS = 30
 """The meters look back over five seconds."""
 THRESHOLDS = {0: 92, 1: 89, 2: 95, 3: 87}
@@ -52,6 +54,16 @@ def _profile(number: int) -> tuple[str, int, int]:
         if number <= highest:
             return name, slices, gib * GIB
     return PROFILES[-1][1], 1, 10 * GIB
+
+
+def gpu_instance(asked: Asked, number: int) -> dict[str, Any]:
+    """Where a GPU instance lies: side by side in the order of their numbers, the largest first."""
+    there = instances(asked)
+    if number not in there:
+        raise Unreadable(f"no GPU instance {number}", code=NOT_FOUND)
+    profile, size = PLACEMENTS[_profile(number)[0]]
+    start = sum(PLACEMENTS[_profile(other)[0]][1] for other in there if other < number)
+    return {"id": number, "profileId": profile, "placement": {"start": start, "size": size}}
 
 
 def _memory(asked: Asked, number: int) -> dict[str, int]:
@@ -154,6 +166,7 @@ BOARD_ANSWERS: dict[str, Callable[..., Any]] = {
     "nvmlGpmQueryDeviceSupport": lambda asked: {"version": 1, "isSupportedDevice": 1},
     "nvmlGpmMetricsGet": meters,
     "nvmlGpmMigMetricsGet": instance_meters,
+    "nvmlGpuInstanceGetInfo": gpu_instance,
     "nvmlDeviceGetMaxMigDeviceCount": lambda asked: SLICES,
     "nvmlDeviceRegisterEvents": lambda asked: None,
     "nvmlDeviceGetCurrPcieLinkGeneration": lambda asked: 5,
