@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from itertools import pairwise
 
@@ -11,12 +12,18 @@ from hypothesis import strategies as st
 
 from gputally.machine import Machine
 from gputally.machine.clocks import VirtualClock
+from gputally.machine.messages import LIST_CONTAINERS
 from gputally.machine.simulated import SimulatedMachine
 from gputally.machine.simulation.busy_node import DEFAULT_CAST
 from gputally.machine.simulation.cast import Life, Pod, Workload
+from gputally.machine.simulation.kubelet import PODS_API
 from gputally.machine.simulation.rhythm import Rhythm
 from gputally.machine.simulation.xids import xids
 from gputally.model import ProcessKey, Unreadable
+from gputally.owners.cri import Cri
+from gputally.owners.pods_api import PodsApi
+from gputally.owners.whereabouts import Kubelet
+from tests.fakes.rpc import at
 from tests.machine.simulated_nodes import (
     BESIDE,
     IDLE,
@@ -26,6 +33,7 @@ from tests.machine.simulated_nodes import (
     answer,
     uuid,
 )
+from tests.owners.stage import awaited
 
 
 def test_gpu_lists_and_proc_agree_on_who_lives() -> None:
@@ -211,3 +219,26 @@ def test_a_cast_that_could_not_be_played_is_refused() -> None:
         Life(0.0, 3.0, 2.0)
     with pytest.raises(ValueError, match="sampler"):
         a_machine(sampler="guess")
+
+
+@awaited
+async def test_the_runtime_and_the_kubelet_know_the_same_pods() -> None:
+    machine, _ = a_machine()
+    kubelet = Kubelet(machine, find_runtime=True)
+    runtime, pods = Cri(machine, kubelet.runtime), PodsApi(machine, at(PODS_API))
+    await runtime.ask()
+    await pods.ask()
+    assert runtime.place == "/run/containerd/containerd.sock, by the kubelet's command line"
+    assert runtime.pods.by_uid.keys() == pods.pods.by_uid.keys()
+    for uid, known in pods.pods.by_uid.items():
+        told = runtime.pods.by_uid[uid]
+        assert (told.namespace, told.name, told.labels) == (known.namespace, known.name, known.labels)
+        containers = {id: name for id, name in told.containers.items() if name}
+        assert containers == known.containers
+        assert len(told.containers) == len(containers) + 1  # the sandbox itself
+
+
+def test_nobody_but_the_runtime_answers_for_it() -> None:
+    machine, _ = a_machine()
+    with pytest.raises(Unreadable, match="nobody listens"):
+        asyncio.run(machine.rpc("/run/crio/crio.sock", LIST_CONTAINERS, b""))

@@ -137,7 +137,7 @@ class SimulatedMachine:
         return gone
 
     async def rpc(self, socket: str, method: str, request: bytes) -> bytes:
-        """Answer as this node's kubelet would."""
+        """Answer as this node's kubelet and its runtime would."""
         return kubelet.rpc(self.pods(), self._uuids, socket, method)
 
     async def stream(self, socket: str, method: str, request: bytes) -> AsyncIterator[bytes]:
@@ -167,7 +167,7 @@ class SimulatedMachine:
         """How the kubelet was started."""
         if "kubelet" not in commands:
             raise Unreadable(f"no process runs {' or '.join(sorted(commands))}")
-        return {"root-dir": kubelet.ROOT}
+        return {name: value for name, value in kubelet.FLAGS.items() if name in wanted}
 
     def settings(self, path: str, wanted: Collection[str]) -> Mapping[str, str]:
         """It has no such files."""

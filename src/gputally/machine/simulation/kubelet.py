@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-from gputally.machine.messages import ALLOCATABLE, ALLOCATABLE_V1, LIST, LIST_PODS, LIST_V1, PODS
+from gputally.machine.messages import (
+    ALLOCATABLE,
+    ALLOCATABLE_V1,
+    CRI_CONTAINERS,
+    CRI_SANDBOXES,
+    LIST,
+    LIST_CONTAINERS,
+    LIST_PODS,
+    LIST_SANDBOXES,
+    LIST_V1,
+    PODS,
+)
 from gputally.machine.simulation.roles import LivingPod
 from gputally.machine.wire import as_pairs, encode
 from gputally.model import Unreadable
@@ -13,9 +25,13 @@ from gputally.model import Unreadable
 ROOT = "/var/lib/kubelet"
 POD_RESOURCES = f"{ROOT}/pod-resources/kubelet.sock"
 PODS_API = f"{ROOT}/pods-api/pods-api.sock"
+RUNTIME = "/run/containerd/containerd.sock"
+FLAGS = {"root-dir": ROOT, "container-runtime-endpoint": f"unix://{RUNTIME}"}
+"""How the kubelet was started."""
 LOGS = "/var/log"
 NODE = "gpu-node-01"
 NOT_THERE = 2
+RUNNING = 1
 
 
 def rpc(pods: Sequence[LivingPod], gpus: Sequence[str], socket: str, method: str) -> bytes:
@@ -27,6 +43,10 @@ def rpc(pods: Sequence[LivingPod], gpus: Sequence[str], socket: str, method: str
         return encode({"devices": devices}, ALLOCATABLE)
     if (socket, method) == (PODS_API, LIST_PODS):
         return encode({"pods": [_pod(pod) for pod in pods]}, PODS)
+    if (socket, method) == (RUNTIME, LIST_CONTAINERS):
+        return encode({"containers": [_container(pod) for pod in pods]}, CRI_CONTAINERS)
+    if (socket, method) == (RUNTIME, LIST_SANDBOXES):
+        return encode({"items": [_sandbox(pod) for pod in pods]}, CRI_SANDBOXES)
     raise Unreadable(f"{method} on {socket}: nobody listens there")
 
 
@@ -88,3 +108,30 @@ def _pod(pod: LivingPod) -> dict[str, object]:
             "containerStatuses": [{"name": pod.container, "containerID": f"containerd://{pod.container_id}"}],
         },
     }
+
+
+def _container(pod: LivingPod) -> dict[str, object]:
+    names = _kubernetes_names(pod) | {"io.kubernetes.container.name": pod.container}
+    return {
+        "id": pod.container_id,
+        "pod_sandbox_id": _sandbox_id(pod),
+        "state": RUNNING,
+        "labels": as_pairs(names),
+    }
+
+
+def _sandbox(pod: LivingPod) -> dict[str, object]:
+    return {
+        "id": _sandbox_id(pod),
+        "metadata": {"name": pod.name, "uid": pod.uid, "namespace": pod.namespace},
+        "labels": as_pairs({**_kubernetes_names(pod), **pod.labels}),
+    }
+
+
+def _kubernetes_names(pod: LivingPod) -> dict[str, str]:
+    named = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+    return {f"io.kubernetes.pod.{part}": value for part, value in named.items()}
+
+
+def _sandbox_id(pod: LivingPod) -> str:
+    return hashlib.sha256(pod.uid.encode()).hexdigest()
