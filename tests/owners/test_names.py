@@ -8,11 +8,14 @@ from collections.abc import Mapping
 import pytest
 
 from gputally.machine.clocks import VirtualClock
-from gputally.model import PENDING, UNKNOWN, UNNAMED, Owner, Unreadable
+from gputally.model import PENDING, UNKNOWN, UNNAMED, Detail, Owner, Process, ProcessKey, Unreadable
+from gputally.owners.cgroup import parse
+from gputally.owners.host import owner_of
 from gputally.owners.identity import Identity
 from gputally.owners.inquiry import Inquiry
 from gputally.owners.logs import read
 from gputally.owners.names import PodNames, Source
+from gputally.owners.outside import Outside, Shown
 from gputally.owners.pods import Pod, Pods, Reference, from_object
 from tests.fakes.web import pod_object
 
@@ -22,6 +25,16 @@ WHO = Identity("pod", UID, CID)
 POD = Pod(UID, "ml", "train-0", {CID: "main"}, Reference("StatefulSet", "train"))
 PLAIN = Pod(UID, "ml", "train-0", {CID: "main"})
 NAMED = Owner("pod", "ml", "train-0", "main", "StatefulSet/train")
+PATHS = (
+    f"/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-{CID}.scope",
+    f"/kubepods/burstable/pod{UID}/{CID}",
+    f"/kubepods/burstable/pod{UID}",
+)
+AROUND = (
+    (f"/system.slice/docker-{OTHER_CID}.scope", f"docker/{OTHER_CID[:12]}"),
+    ("/lxc.payload.guest", "lxc/guest"),
+    ("/machine.slice/machine-x.scope", "nspawn/x"),
+)
 
 
 class Party:
@@ -130,6 +143,44 @@ def test_a_pod_made_again_under_its_name_is_the_same_owner_with_new_details(cloc
 def test_a_container_that_the_kernel_has_in_another_pod_is_nobodys(clock: VirtualClock) -> None:
     book = names(clock, Party(Pod(OTHER_UID, "ml", "victim", {CID: "main"})))
     assert book.name(WHO) is UNKNOWN
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("around", "workload"), AROUND)
+@pytest.mark.parametrize("up", [True, False])
+def test_a_pod_that_a_container_makes_below_itself_is_not_the_pod_of_these_ids(
+    clock: VirtualClock, around: str, workload: str, path: str, up: bool
+) -> None:
+    """Whoever owns a subtree can give its folders the names of another's pod and container."""
+    forged, real = parse(f"0::{around}{path}\n"), parse(f"0::{path}\n")
+    own = Owner("pod", pod=UID, workload=workload)
+    book = names(clock, Party(POD, up=up), Party(PLAIN, tells_workload=False, up=up))
+    assert book.name(forged) == own == owner_of(forged, "train")
+    clock.jump(115.0)
+    assert book.name(real)[:3] == ("pod", "ml", "train-0")
+    assert book.name(forged) == own
+    assert book.find(forged) is None
+    assert book.find(real) is not None
+
+
+def test_the_info_of_a_pod_inside_a_container_joins_no_pod_of_ours(clock: VirtualClock) -> None:
+    around, workload = AROUND[0]
+    pod = Pod(UID, "ml", "train-0", {CID: "main"}, labels={"team": "red"})
+    outside = Outside(pods=names(clock, Party(pod)), shown=Shown(("team",), node="node-01"))
+    forged = Process(ProcessKey(1, 1), "train", f"0::{around}{PATHS[0]}\n")
+    real = Process(ProcessKey(2, 1), "train", f"0::{PATHS[0]}\n")
+    owners = {process.key: outside.refine(process, Owner("pod", pod=UID)) for process in (forged, real)}
+    outside.look((), {1: forged, 2: real}, owners)
+    assert outside.details == {
+        Owner("pod", pod=UID, workload=workload): Detail(),
+        owners[real.key]: Detail(UID, CID, {"team": "red"}, node="node-01"),
+    }
+
+
+def test_a_monitor_that_a_container_makes_below_itself_is_not_the_hosts() -> None:
+    around, workload = AROUND[0]
+    forged = parse(f"0::{around}/kubepods/pod{UID}/crio-conmon-{CID}\n")
+    assert owner_of(forged, "Xorg") == Owner("pod", pod=UID, workload=workload)
 
 
 def mirror(containers: Mapping[str, str], hash_: str, **more: str) -> Pod:

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from gputally.machine import Clock
 from gputally.model import PENDING, UNKNOWN, UNNAMED, Owner
+from gputally.owners.host import inside
 from gputally.owners.identity import Identity
 from gputally.owners.inquiry import Inquiry, Party
 from gputally.owners.pods import Pod, Pods
@@ -73,6 +74,8 @@ class PodNames:
 
     def name(self, identity: Identity) -> Owner:
         """Who this container is; PENDING while that may still be learnt."""
+        if identity.within is not None:
+            return inside(identity, identity.within)
         key = (identity.pod_uid or "", identity.container_id or "")
         if key in self._fixed:
             return self._fixed[key]
@@ -89,7 +92,9 @@ class PodNames:
         return owner
 
     def find(self, identity: Identity) -> Found | None:
-        """What the parties know of it now."""
+        """What the parties know of it now; of a pod inside a container nothing, whatever its ids."""
+        if identity.within is not None:
+            return None
         pod: Pod | None = None
         whole: Pod | None = None
         container: str | None = None
@@ -144,7 +149,7 @@ class PodNames:
     def _nameless(self, identity: Identity, waited: float) -> Owner:
         """Nobody knows it: is there anybody who could?"""
         uid = identity.pod_uid or identity.container_id or ""
-        if identity.within is not None or not self._anybody_may_come():
+        if not self._anybody_may_come():
             return Owner("pod", pod=uid)
         if waited < NAMED_WITHIN:
             return PENDING
@@ -167,7 +172,7 @@ def _look(pods: Pods, identity: Identity) -> Pod | None:
     An alias counts only together with a container: annotations can be forged, statuses cannot.
     """
     pod = pods.by_container.get(identity.container_id or "")
-    if pod is not None or identity.pod_uid is None or identity.within is not None:
+    if pod is not None or identity.pod_uid is None:
         return pod
     return pods.by_uid.get(identity.pod_uid)
 
