@@ -14,7 +14,7 @@ from gputally.owners.host import owner_of
 from gputally.owners.identity import Identity
 from gputally.owners.inquiry import Inquiry
 from gputally.owners.logs import read
-from gputally.owners.names import PodNames, Source
+from gputally.owners.names import NAMED_WITHIN, WHOLE_WITHIN, PodNames, Source
 from gputally.owners.outside import Outside, Shown
 from gputally.owners.pods import Pod, Pods, Reference, from_object
 from tests.fakes.web import pod_object
@@ -54,12 +54,19 @@ class Party:
         await hurry.wait()
 
 
-def names(clock: VirtualClock, *parties: Party, asked: bool = True) -> PodNames:
+def names(clock: VirtualClock, *parties: Party) -> PodNames:
+    return PodNames(clock, asked(clock, *parties))
+
+
+def asked(clock: VirtualClock, *parties: Party) -> list[Source]:
     sources = [Source(party, Inquiry(clock, party)) for party in parties]
-    if asked:
-        for source in sources:
-            asyncio.run(source.inquiry.once())
-    return PodNames(clock, sources)
+    ask(*sources)
+    return sources
+
+
+def ask(*sources: Source) -> None:
+    for source in sources:
+        asyncio.run(source.inquiry.once())
 
 
 @pytest.fixture
@@ -79,15 +86,64 @@ def test_a_name_without_workload_waits_for_who_may_tell_it(clock: VirtualClock) 
     assert book.name(WHO) == NAMED
 
 
-def test_a_name_without_workload_is_taken_when_nobody_else_answers(clock: VirtualClock) -> None:
-    book = names(clock, Party(up=False), Party(PLAIN, tells_workload=False))
+def test_a_workload_is_waited_for_though_who_tells_it_failed_once(clock: VirtualClock) -> None:
+    rich, logs = Party(up=False), Party(PLAIN, tells_workload=False)
+    sources = asked(clock, rich, logs)
+    book = PodNames(clock, sources)
+    assert book.name(WHO) is PENDING
+    rich.up, rich.pods = True, Pods.of([POD])
+    ask(*sources)
+    assert book.name(WHO) == NAMED
+
+
+def test_a_name_without_workload_is_taken_at_once_where_nobody_else_ever_answers(clock: VirtualClock) -> None:
+    """As on a node that cannot reach the API server: only who is there at the start waits for it."""
+    other = Pod(OTHER_UID, "ml", "train-1", {OTHER_CID: "main"})
+    sources = asked(clock, Party(up=False), Party(PLAIN, other, tells_workload=False))
+    book = PodNames(clock, sources)
+    assert book.name(WHO) is PENDING
+    clock.jump(100.0 + WHOLE_WITHIN)
+    ask(*sources)
     assert book.name(WHO) == Owner("pod", "ml", "train-0", "main")
+    assert book.name(Identity("pod", OTHER_UID, OTHER_CID)) == Owner("pod", "ml", "train-1", "main")
+
+
+def test_a_workload_is_waited_for_where_who_tells_it_answered_long_ago(clock: VirtualClock) -> None:
+    rich, logs = Party(), Party(PLAIN, tells_workload=False)
+    sources = asked(clock, rich, logs)
+    book = PodNames(clock, sources)
+    rich.up = False
+    ask(*sources)
+    clock.jump(5_000.0)
+    ask(*sources)
+    assert book.name(WHO) is PENDING
+    clock.jump(5_000.0 + WHOLE_WITHIN)
+    assert book.name(WHO) == Owner("pod", "ml", "train-0", "main")
+
+
+def test_who_need_not_be_there_and_never_was_is_not_waited_for(clock: VirtualClock) -> None:
+    rich, logs = Party(up=False), Party(PLAIN, tells_workload=False)
+    absent = Source(rich, Inquiry(clock, rich, expected=lambda: False))
+    ask(absent)
+    assert PodNames(clock, [absent, *asked(clock, logs)]).name(WHO) == Owner("pod", "ml", "train-0", "main")
+    assert PodNames(clock, [absent]).name(WHO) == Owner("pod", pod=UID)
+
+
+def test_who_is_asked_only_once_is_not_waited_for(clock: VirtualClock) -> None:
+    rich, logs = Party(up=False), Party(PLAIN, tells_workload=False)
+    sources = [Source(party, Inquiry(clock, party)) for party in (rich, logs)]
+    outside = Outside(inquiries=[source.inquiry for source in sources], pods=PodNames(clock, sources))
+    asyncio.run(outside.refresh())
+    process = Process(ProcessKey(1, 1), "train", f"0::{PATHS[0]}\n")
+    assert outside.refine(process, Owner("pod", pod=UID)) == Owner("pod", "ml", "train-0", "main")
 
 
 def test_what_was_said_once_stays_said(clock: VirtualClock) -> None:
     rich, logs = Party(up=False), Party(PLAIN, tells_workload=False)
     book = names(clock, rich, logs)
+    clock.jump(100.0 + WHOLE_WITHIN)
     first = book.name(WHO)
+    assert first == Owner("pod", "ml", "train-0", "main")
     rich.pods = Pods.of([POD])
     assert book.name(WHO) == first
 
@@ -107,15 +163,37 @@ def test_a_name_that_does_not_come_is_unnamed_after_thirty_seconds_and_may_still
 
 
 def test_without_anybody_the_uid_is_the_name_for_life(clock: VirtualClock) -> None:
+    """Whoever does not answer at the start is waited for; whoever never did is not waited for by the next."""
     party = Party(up=False)
     book = names(clock, party)
+    assert book.name(WHO) is PENDING
+    clock.jump(100.0 + NAMED_WITHIN)
     assert book.name(WHO) == Owner("pod", pod=UID)
+    assert book.name(Identity("pod", OTHER_UID, OTHER_CID)) == Owner("pod", pod=OTHER_UID)
     party.pods = Pods.of([POD])
     assert book.name(WHO) == Owner("pod", pod=UID)
 
 
+def test_a_pod_that_starts_while_the_only_source_fails_is_named_when_that_answers_again(
+    clock: VirtualClock,
+) -> None:
+    party = Party()
+    sources = asked(clock, party)
+    book = PodNames(clock, sources)
+    clock.jump(5_000.0)
+    party.up = False
+    ask(*sources)
+    assert book.name(WHO) is PENDING
+    clock.jump(5_000.0 + NAMED_WITHIN - 0.1)
+    assert book.name(WHO) is PENDING
+    party.up, party.pods = True, Pods.of([POD])
+    ask(*sources)
+    assert book.name(WHO) == NAMED
+
+
 def test_who_has_not_yet_been_asked_is_waited_for(clock: VirtualClock) -> None:
-    assert names(clock, Party(), asked=False).name(WHO) is PENDING
+    party = Party()
+    assert PodNames(clock, [Source(party, Inquiry(clock, party))]).name(WHO) is PENDING
 
 
 def test_a_pause_process_is_its_pods_without_a_container(clock: VirtualClock) -> None:

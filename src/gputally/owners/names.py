@@ -140,23 +140,19 @@ class PodNames:
     def _settled(self, found: Found, identity: Identity, waited: float) -> Owner:
         """The owner once it is whole, or once waiting for the rest is of no use."""
         lacks_container = found.container is None and identity.container_id is not None
-        may_tell = any(s.namer.tells_workload and s.inquiry.may_come for s in self._sources)
-        lacks_workload = found.whole is None and may_tell
-        if (lacks_container or lacks_workload) and waited < WHOLE_WITHIN and self._anybody_may_come():
-            return PENDING
-        return found.owner()
+        telling = [source for source in self._sources if source.namer.tells_workload]
+        is_coming = (lacks_container and _may_come(self._sources, WHOLE_WITHIN)) or (
+            found.whole is None and _may_come(telling, WHOLE_WITHIN)
+        )
+        return PENDING if is_coming and waited < WHOLE_WITHIN else found.owner()
 
     def _nameless(self, identity: Identity, waited: float) -> Owner:
         """Nobody knows it: is there anybody who could?"""
-        uid = identity.pod_uid or identity.container_id or ""
-        if not self._anybody_may_come():
-            return Owner("pod", pod=uid)
-        if waited < NAMED_WITHIN:
+        if waited < NAMED_WITHIN and _may_come(self._sources, NAMED_WITHIN):
             return PENDING
-        return UNNAMED if any(source.inquiry.is_up for source in self._sources) else Owner("pod", pod=uid)
-
-    def _anybody_may_come(self) -> bool:
-        return any(source.inquiry.may_come for source in self._sources)
+        if any(source.inquiry.is_up for source in self._sources):
+            return UNNAMED
+        return Owner("pod", pod=identity.pod_uid or identity.container_id or "")
 
     def _in_conflict(self, identity: Identity) -> bool:
         """The kernel says one pod, somebody else says another: believe nobody."""
@@ -164,6 +160,10 @@ class PodNames:
             return False
         known = (source.namer.pods.by_container.get(identity.container_id) for source in self._sources)
         return any(pod is not None and identity.pod_uid not in (pod.uid, pod.alias) for pod in known)
+
+
+def _may_come(sources: Sequence[Source], within: float) -> bool:
+    return any(source.inquiry.may_come(within) for source in sources)
 
 
 def _look(pods: Pods, identity: Identity) -> Pod | None:

@@ -83,7 +83,7 @@ class Outside:
 
     async def refresh(self) -> None:
         """Ask everybody once, for commands that look only once."""
-        await asyncio.gather(*(inquiry.once() for inquiry in self._inquiries))
+        await asyncio.gather(*(inquiry.only() for inquiry in self._inquiries))
 
     def hurry(self) -> None:
         """Somebody has no name yet."""
