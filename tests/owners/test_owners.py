@@ -46,6 +46,12 @@ def resolvers(stage: Stage) -> list[CgroupOwner | DockerFiles | ConmonNames]:
             Owner("user", workload="uid-5/a.service"),
         ),
         ("/user.slice/user-5.slice/user@5.service/x", Owner("user", workload="uid-5")),
+        (
+            f"/user.slice/user-5.slice/user@5.service/libpod-conmon-{HEX}.scope",
+            Owner("user", workload="uid-5"),
+        ),
+        ("/user.slice/user-5.slice/user@5.service/lxc.monitor.x/mine", Owner("user", workload="uid-5")),
+        ("/user.slice/user-5.slice/user@5.service/lxc.monitor/mine", Owner("user", workload="uid-5")),
         ("/", Owner("host", workload="train")),
         (f"/machine.slice/libpod-conmon-{HEX}.scope", Owner("host", workload="train")),
         ("/machine.slice/systemd-nspawn@w.service/supervisor", Owner("host", workload="train")),

@@ -26,12 +26,12 @@ class CgroupOwner:
 
 
 def owner_of(identity: Identity, comm: str) -> Owner:
-    """The owner that an identity stands for; a monitor is the host's own business."""
+    """The owner that an identity stands for; a monitor is the host's own business, unless a user made it."""
     if identity.conflict:
         return UNKNOWN
     if identity.within is not None:
         return inside(identity, identity.within)
-    if identity.role == "monitor" or identity.kind == "host":
+    if identity.kind == "host" or (identity.role == "monitor" and identity.kind != "user"):
         return Owner("host", workload=comm)
     if identity.kind == "pod":
         return Owner(
