@@ -31,7 +31,7 @@ from gputally.owners.apiserver import ApiServer
 from gputally.owners.cri import Cri, named
 from gputally.owners.docker import ContainerNames
 from gputally.owners.identity import Identity
-from gputally.owners.inquiry import Inquiry
+from gputally.owners.inquiry import Inquiry, Party
 from gputally.owners.kubelet import KubeletPods
 from gputally.owners.podresources import PodResources
 from gputally.owners.pods_api import PodsApi
@@ -65,6 +65,16 @@ async def until(look: Any, seconds: float = 60.0) -> None:
     while not look():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
+
+
+def followed(machine: LocalMachine, party: Party, seconds: float) -> None:
+    async def follow() -> None:
+        inquiry = Inquiry(machine.clock, party)
+        inquiry.start()
+        await asyncio.sleep(seconds)
+        await inquiry.stop()
+
+    run(follow())
 
 
 def pod_message(uid: str, name: str) -> bytes:
@@ -165,6 +175,19 @@ def test_the_pods_api_lists_and_watches(
 
     run(watch())
     assert encode({"type": 2}, POD_EVENT) == bytes([1 << 3, 2])
+
+
+def test_a_watch_of_the_pods_api_that_ends_at_once_is_not_asked_for_again_and_again(
+    background: Background, machine: LocalMachine, tmp_path: Path
+) -> None:
+    """The kubelet's limit is shared by all who ask."""
+    server = RpcServer(background, tmp_path / "p.sock", {LIST_PODS: field(1, pod_message(UID, "a"))})
+    for _ in range(1000):
+        server.tell(WATCH_PODS, None)
+    party = PodsApi(machine, at(server.path))
+    followed(machine, party, 3)
+    assert 2 <= server.calls.count(WATCH_PODS) <= 5
+    assert party.pods.by_uid
 
 
 def test_a_runtime_names_containers_pauses_and_pod_labels(
@@ -271,15 +294,18 @@ def test_a_watch_that_is_refused_is_not_asked_for_again_and_again(
 ) -> None:
     party = client(machine, api, tmp_path)
     api.watch_status = 403
-
-    async def watch() -> None:
-        inquiry = Inquiry(machine.clock, party)
-        inquiry.start()
-        await asyncio.sleep(5)
-        await inquiry.stop()
-
-    run(watch())
+    followed(machine, party, 5)
     assert len(api.requests) <= 10
+    assert party.pods.by_uid
+
+
+def test_a_watch_that_ends_at_once_is_not_asked_for_again_and_again(
+    machine: LocalMachine, api: WebServer, tmp_path: Path
+) -> None:
+    party = client(machine, api, tmp_path)
+    api.watches_end = True
+    followed(machine, party, 3)
+    assert 4 <= len(api.requests) <= 10
     assert party.pods.by_uid
 
 

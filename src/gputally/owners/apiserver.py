@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from gputally.machine import Access, Machine
 from gputally.model import Unreadable
+from gputally.owners.inquiry import check_watch
 from gputally.owners.pod_json import parse, pod_list
 from gputally.owners.pods import Pod, Pods, from_object
 
@@ -47,8 +48,7 @@ class ApiServer:
         async for line in self._machine.lines(url, self._access):
             if line.strip():
                 self._take(parse(line))
-        if self._machine.clock.monotonic() - began < 1.0:
-            raise Unreadable("the watch ended as soon as it began")
+        check_watch(self._machine.clock.monotonic() - began)
 
     def _take(self, event: Any) -> None:
         try:

@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 LONGEST_PAUSE = 60.0
 SHORTEST_PAUSE = 1.0
+SHORTEST_WATCH = 1.0
 
 
 class Party(Protocol):
@@ -37,6 +38,12 @@ async def pause(seconds: float, hurry: asyncio.Event, least: float = 1.0) -> Non
     with suppress(TimeoutError):
         await asyncio.wait_for(hurry.wait(), max(0.0, seconds - least))
     hurry.clear()
+
+
+def check_watch(seconds: float) -> None:
+    """A watch that ended well goes on at once, unless it ended as soon as it began, and would do so again."""
+    if seconds < SHORTEST_WATCH:
+        raise Unreadable("the watch ended as soon as it began")
 
 
 def always() -> bool:
