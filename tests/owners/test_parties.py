@@ -9,6 +9,7 @@ import time
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 import trustme
@@ -31,7 +32,7 @@ from gputally.owners.apiserver import ApiServer
 from gputally.owners.cri import Cri, named
 from gputally.owners.docker import ContainerNames
 from gputally.owners.identity import Identity
-from gputally.owners.inquiry import Inquiry, Party
+from gputally.owners.inquiry import SHORTEST_WATCH, Inquiry, Party
 from gputally.owners.kubelet import KubeletPods
 from gputally.owners.podresources import PodResources
 from gputally.owners.pods_api import PodsApi
@@ -270,6 +271,42 @@ def test_a_watch_brings_changes_bookmarks_and_its_end(
     run(watch())
     assert "allowWatchBookmarks=true" in api.requests[1]
     assert "resourceVersion=7" in api.requests[1]
+
+
+def test_a_watch_that_ended_well_goes_on_where_it_was(
+    machine: LocalMachine, api: WebServer, tmp_path: Path
+) -> None:
+    """Bookmarks keep the version young where no pod changes; only an error costs another list."""
+    party = client(machine, api, tmp_path)
+    changed = pod_object("ml", "b", "other", {"main": "b2" * 32})
+    changed["metadata"]["resourceVersion"] = "12"
+
+    async def watch() -> None:
+        inquiry = Inquiry(machine.clock, party)
+        inquiry.start()
+        await until(lambda: api.watches)
+        await asyncio.to_thread(api.tell, "BOOKMARK", {"metadata": {"resourceVersion": "9"}})
+        await asyncio.sleep(SHORTEST_WATCH)
+        await asyncio.to_thread(api.end_watches)
+        await until(lambda: len(api.requests) > 2 and api.watches)
+        await asyncio.to_thread(api.tell, "ADDED", changed)
+        await asyncio.sleep(SHORTEST_WATCH)
+        await asyncio.to_thread(api.end_watches)
+        await until(lambda: len(api.requests) > 3 and api.watches)
+        assert party.pods.by_uid.keys() == {UID, "other"}
+        await asyncio.to_thread(api.tell, "ERROR", {"code": 410, "message": "gone"})
+        await until(lambda: len(api.requests) > 4)
+        await inquiry.stop()
+
+    run(watch())
+    asked = [dict(parse_qsl(page.partition("?")[2])) for page in api.requests[:5]]
+    assert [(page.get("watch"), page["resourceVersion"]) for page in asked] == [
+        (None, "0"),
+        ("true", "7"),
+        ("true", "9"),
+        ("true", "12"),
+        (None, "0"),
+    ]
 
 
 def test_after_410_the_list_is_asked_for_again(machine: LocalMachine, api: WebServer, tmp_path: Path) -> None:
