@@ -34,6 +34,7 @@ from gputally.owners.docker import ContainerNames
 from gputally.owners.identity import Identity
 from gputally.owners.inquiry import SHORTEST_WATCH, Inquiry, Party
 from gputally.owners.kubelet import KubeletPods
+from gputally.owners.pod_json import UNREAD, parse
 from gputally.owners.podresources import PodResources
 from gputally.owners.pods_api import PodsApi
 from tests.fakes.background import Background
@@ -248,6 +249,19 @@ def test_the_api_server_is_asked_only_for_this_node(
     run(party.ask())
     assert party.pods.by_container[CID].name == "a"
     assert api.requests == ["/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-01&resourceVersion=0"]
+
+
+def test_labels_and_annotations_may_have_the_names_of_what_is_not_read(
+    machine: LocalMachine, api: WebServer, tmp_path: Path
+) -> None:
+    texts = dict.fromkeys(UNREAD, "x")
+    api.pods = [pod_object("ml", "a", UID, {"main": CID}, labels=texts, annotations=texts)]
+    party = client(machine, api, tmp_path)
+    run(party.ask())
+    pod = party.pods.by_uid[UID]
+    assert pod.labels == pod.annotations == texts
+    item = {"spec": {"containers": []}, "status": {"state": {}, "conditions": [], "phase": "Running"}}
+    assert parse(json.dumps(item).encode()) == {"status": {"phase": "Running"}}
 
 
 def test_a_watch_brings_changes_bookmarks_and_its_end(
