@@ -304,12 +304,36 @@ def test_of_two_pods_with_one_name_the_living_one_is_found(clock: VirtualClock) 
         assert names(clock, Party(*pods)).pod("ml", "train-0") == POD
 
 
+def test_a_link_that_was_cut_names_the_container_whose_id_begins_so(clock: VirtualClock) -> None:
+    """The kubelet cuts names to 255 bytes, and the id is their end."""
+    pod, namespace, container = "p" * 150, "n" * 40, "trainer"
+    folder = f"{namespace}_{pod}_{UID}"
+
+    def book(*containers: tuple[str, str]) -> PodNames:
+        links = {
+            f"{pod}_{namespace}_{name}-{number}"[:251] + ".log": f"/var/log/pods/{folder}/{name}/0.log"
+            for name, number in containers
+        }
+        assert {len(link) for link in links} == {255}
+        return names(clock, Party(*read({folder: ""}, links), tells_workload=False))
+
+    alone = book((container, CID), ("sidecar", OTHER_CID))
+    assert alone.name(WHO) == Owner("pod", namespace, pod, container)
+    assert alone.name(Identity("pod", UID, OTHER_CID)) == Owner("pod", namespace, pod, "sidecar")
+    assert alone.name(Identity("pod", UID, "c3" * 32)) is PENDING
+    twins = book((container, CID), ("sidecar", CID[:63] + "0"))
+    assert twins.name(WHO) is PENDING
+    too_long = book(("t" * 56, CID))
+    assert too_long.name(WHO) is PENDING
+
+
 def test_log_folders_name_pods_and_links_name_containers() -> None:
     folders = {f"ml_train-0_{UID}": "", "lost+found": "", "a_b": "", f"x_y_z_{UID}": ""}
     target = f"/var/log/pods/ml_train-0_{UID}/main-x/0.log"
     links = {
         f"train-0_ml_main-x-{CID}.log": target,
         f"train-0_ml_cut-{CID[:40]}.log": target,
+        f"train-0_ml_main-x-{OTHER_CID[:40]}.log": target,
         f"train-0_ml_main-{OTHER_CID}.log": "/elsewhere",
         "notes.txt": "",
     }

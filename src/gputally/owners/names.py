@@ -103,7 +103,7 @@ class PodNames:
             if seen is None:
                 continue
             pod = pod or seen
-            container = seen.containers.get(identity.container_id or "") if container is None else container
+            container = seen.container(identity.container_id or "") if container is None else container
             if whole is None and source.namer.tells_workload:
                 whole = seen
         if pod is None:

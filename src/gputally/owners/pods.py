@@ -37,6 +37,15 @@ class Pod:
     """It ended, and holds nothing any more."""
     created_at: float | None = None
     """Unix time."""
+    cut: tuple[tuple[str, str], ...] = ()
+    """Beginnings of container ids, each with the name, where the whole id is not known."""
+
+    def container(self, number: str) -> str | None:
+        """The name of a container by its id, or by the beginnings of ids if they tell but one."""
+        if number in self.containers:
+            return self.containers[number]
+        names = {name for beginning, name in self.cut if number.startswith(beginning)}
+        return names.pop() if len(names) == 1 else None
 
     @property
     def alias(self) -> str:
