@@ -230,6 +230,27 @@ def test_docker_and_podman_are_asked_over_their_sockets(
     assert party.names
 
 
+@pytest.mark.parametrize(
+    ("socket", "user"),
+    [
+        ("/var/run/docker.sock", None),
+        ("/run/user/1000/docker.sock", 1000),
+        ("/var/run/user/1000/docker.sock", 1000),
+    ],
+)
+def test_an_engine_names_only_containers_of_its_own_user(
+    machine: LocalMachine, socket: str, user: int | None
+) -> None:
+    """Whoever claims the id of another's container gets neither its name nor its series."""
+    party = ContainerNames(machine, "docker", socket)
+    party.names = {CID: "web"}
+    for uid in (None, 1000, 2000):
+        claim = Identity("docker", container_id=CID, uid=uid, rootless=None if uid is None else True)
+        found = party.named(claim, Owner("docker", container=CID[:12]))
+        workload = "web" if uid is None else f"uid-{uid}/web"
+        assert found == (Owner("docker", container="web", workload=workload) if uid == user else None)
+
+
 @pytest.fixture
 def api(background: Background, tmp_path: Path) -> WebServer:
     (tmp_path / "token").write_text("secret\n")
