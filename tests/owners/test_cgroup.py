@@ -202,6 +202,17 @@ def test_our_own_pod_is_where_a_sibling_runs() -> None:
     assert parse(f"0::/../../{HEX}\n", own_pod=UID).pod_uid is None
 
 
+@pytest.mark.parametrize("folder", ["", "/burstable", "/besteffort"])
+def test_a_pod_in_a_relative_path_is_first_or_below_its_class(folder: str) -> None:
+    """F27: only there is it the kubelet's own folder; whoever has a unit can make such folders below it."""
+    for up in (1, 2, 3):
+        identity = parse(f"0::{'/..' * up}{folder}/pod{UID}/{HEX}\n")
+        assert (identity.kind, identity.pod_uid, identity.container_id) == ("pod", UID, HEX)
+    for unit in ("/system.slice/job.service", "/job.service", "/job.service/burstable", "/x"):
+        identity = parse(f"0::/../../../..{unit}{folder}/pod{UID}/{HEX}\n")
+        assert identity.pod_uid is None
+
+
 def test_a_pod_inside_a_container_says_so() -> None:
     assert parse(f"0::{POD}\n").within is None
     assert parse(f"0::/docker/{OTHER}{POD}\n").within == f"docker:{OTHER}"

@@ -97,7 +97,8 @@ def _system(segments: list[str], up: int, own_pod: str | None) -> Identity:
     for place, segment in enumerate(segments):
         parent = segments[place - 1] if place else ""
         kubepods = kubepods or seg.is_kubepods(segment)
-        pod = seg.pod(segment, parent, kubepods, relative=up > 0 and outer is None)
+        is_first = place == 0 or (place == 1 and parent in seg.QOS)
+        pod = seg.pod(segment, parent, kubepods, relative=up > 0 and is_first)
         if pod is not None:
             return _pod(segments, place, pod, outer)
         if outer is None:
