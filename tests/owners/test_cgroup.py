@@ -229,6 +229,24 @@ def test_lines_that_contradict_each_other_name_nobody() -> None:
     assert (two_jobs.kind, two_jobs.job_id, two_jobs.conflict) == ("slurm", None, True)
 
 
+def test_lines_of_two_users_name_nobody() -> None:
+    session = "0::/user.slice/user-1.slice\n1:name=systemd:/user.slice/user-{}.slice/session-1.scope\n"
+    assert (parse(session.format(1)).uid, parse(session.format(1)).conflict) == (1, None)
+    assert as_expect(parse(session.format(2))) == {
+        "kind": "user",
+        "pod_uid": None,
+        "container_id": None,
+        "conflict": True,
+    }
+    for folder in (f"docker-{HEX}.scope", "session-1.scope"):
+        rootless = f"0::/user.slice/user-1.slice/docker-{HEX}.scope\n"
+        rootless += f"1:cpu:/user.slice/user-{{}}.slice/{folder}\n"
+        assert (parse(rootless.format(1)).container_id, parse(rootless.format(1)).conflict) == (HEX, None)
+        assert (parse(rootless.format(2)).container_id, parse(rootless.format(2)).conflict) == (None, True)
+    job = "2:memory:/slurm/uid_1/job_1\n0::/user.slice/user-1.slice\n1:cpu:/user.slice/user-2.slice\n"
+    assert (parse(job).job_id, parse(job).conflict) == ("1", None)
+
+
 def test_a_users_line_does_not_outdo_a_job() -> None:
     text = f"3:memory:/slurm/uid_7/job_5/step_0\n0::/user.slice/user-7.slice/docker-{HEX}.scope\n"
     assert (parse(text).kind, parse(text).job_id) == ("slurm", "5")

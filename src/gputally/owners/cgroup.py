@@ -20,6 +20,8 @@ MONITOR = Identity(role="monitor")
 NODES = ("docker", "podman", "containerd", "container", "lxc", "nspawn")
 """Kinds of containers in which a kubelet may run."""
 CONTAINERS = ("docker", "podman", "containerd", "container", "ecs", "garden", "buildkit")
+USERS = (2, 3)
+"""Ranks of users and their containers."""
 JOBS = ("lxc", "nspawn", "vm", "slurm", "pbs", "torque", "nomad")
 
 
@@ -255,7 +257,8 @@ def _agree(lines: Sequence[_Line]) -> Identity:
     chosen = max(best, key=lambda line: (_knowledge(line.identity), line.weight)).identity
     if len({line.identity.pod_uid for line in best if line.identity.pod_uid}) > 1:
         return Identity("pod", conflict=True)
-    if len({name for line in best if (name := _who(line.identity))}) > 1:
+    users = {line.identity.uid for line in lines if _rank(line.identity) in USERS} - {None}
+    if (top in USERS and len(users) > 1) or len({w for line in best if (w := _who(line.identity))}) > 1:
         return Identity(chosen.kind, pod_uid=chosen.pod_uid, qos=chosen.qos, conflict=True)
     return chosen
 
