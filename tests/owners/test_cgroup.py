@@ -124,6 +124,7 @@ def test_nothing_under_user_slice_is_believed_but_the_users_own_containers(
 
 @given(st.sampled_from(CASES), st.integers(1, 6))
 def test_steps_up_change_nothing_but_their_number(case: Case, up: int) -> None:
+    """F27: what is seen from a cgroup namespace of our own."""
     content = case.content
     identity = parse(content)
     if identity.relative or identity.kind != "pod" or identity.within or identity.conflict:

@@ -146,6 +146,23 @@ def test_a_kubelet_that_restarts_is_found_again_at_its_new_socket(
     server.stop()
 
 
+def test_a_call_that_breaks_off_is_made_once_more(
+    background: Background, machine: LocalMachine, tmp_path: Path
+) -> None:
+    """F35: as where the kubelet restarts in the middle of it."""
+    server = RpcServer(background, tmp_path / "k.sock", {LIST_V1: ALLOCATED})
+    resources = PodResources(machine, at(server.path))
+    server.breaks_off = 1
+    run(resources.ask())
+    assert resources.allocations
+    assert server.calls == [LIST_V1] * 2
+    server.breaks_off = 5
+    with pytest.raises(Unreadable):
+        run(resources.ask())
+    assert server.calls == [LIST_V1] * 4
+    server.stop()
+
+
 def test_an_old_kubelet_is_asked_in_v1alpha1(
     background: Background, machine: LocalMachine, tmp_path: Path
 ) -> None:

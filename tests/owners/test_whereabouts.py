@@ -186,6 +186,15 @@ def test_a_container_that_calls_itself_kubelet_is_not_believed(node: Node) -> No
     assert node.root() == "/good"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_users_process_that_calls_itself_kubelet_is_not_believed(node: Node) -> None:
+    """Outside of every container, too, anybody can take a name and a command line."""
+    node.run(50, "kubelet", "--root-dir=/evil", cgroup="0::/user.slice/user-1000.slice/session-1.scope\n")
+    os.chown(node.folder / "proc/50", 1000, 1000)
+    node.run(90, "kubelet", "--root-dir=/good")
+    assert node.root() == "/good"
+
+
 def test_the_kubelet_of_a_node_that_is_a_container_is_believed(node: Node) -> None:
     """As in kind: everybody is in the node's container."""
     node.run(1, "systemd", cgroup=f"0::/docker/{HEX}/init.scope\n")
