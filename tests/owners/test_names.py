@@ -231,7 +231,7 @@ def test_a_pod_that_a_container_makes_below_itself_is_not_the_pod_of_these_ids(
 ) -> None:
     """Whoever owns a subtree can give its folders the names of another's pod and container."""
     forged, real = parse(f"0::{around}{path}\n"), parse(f"0::{path}\n")
-    own = Owner("pod", pod=UID, workload=workload)
+    own = Owner("pod", pod=f"{workload}/{UID}", workload=workload)
     book = names(clock, Party(POD, up=up), Party(PLAIN, tells_workload=False, up=up))
     assert book.name(forged) == own == owner_of(forged, "train")
     clock.jump(115.0)
@@ -239,6 +239,15 @@ def test_a_pod_that_a_container_makes_below_itself_is_not_the_pod_of_these_ids(
     assert book.name(forged) == own
     assert book.find(forged) is None
     assert book.find(real) is not None
+
+
+def test_a_pod_inside_a_container_shares_no_series_with_a_pod_that_nobody_names(clock: VirtualClock) -> None:
+    """Some dialects have no workload, and tell owners apart by namespace and pod alone."""
+    book = names(clock, Party(up=False))
+    clock.jump(100.0 + NAMED_WITHIN)
+    inside, own = (book.name(parse(f"0::{around}{PATHS[0]}\n")) for around in (AROUND[0][0], ""))
+    assert own == Owner("pod", pod=UID)
+    assert inside[:3] != own[:3]
 
 
 def test_the_info_of_a_pod_inside_a_container_joins_no_pod_of_ours(clock: VirtualClock) -> None:
@@ -250,7 +259,7 @@ def test_the_info_of_a_pod_inside_a_container_joins_no_pod_of_ours(clock: Virtua
     owners = {process.key: outside.refine(process, Owner("pod", pod=UID)) for process in (forged, real)}
     outside.look((), {1: forged, 2: real}, owners)
     assert outside.details == {
-        Owner("pod", pod=UID, workload=workload): Detail(),
+        Owner("pod", pod=f"{workload}/{UID}", workload=workload): Detail(),
         owners[real.key]: Detail(UID, CID, {"team": "red"}, node="node-01"),
     }
 
@@ -258,7 +267,7 @@ def test_the_info_of_a_pod_inside_a_container_joins_no_pod_of_ours(clock: Virtua
 def test_a_monitor_that_a_container_makes_below_itself_is_not_the_hosts() -> None:
     around, workload = AROUND[0]
     forged = parse(f"0::{around}/kubepods/pod{UID}/crio-conmon-{CID}\n")
-    assert owner_of(forged, "Xorg") == Owner("pod", pod=UID, workload=workload)
+    assert owner_of(forged, "Xorg") == Owner("pod", pod=f"{workload}/{UID}", workload=workload)
 
 
 def mirror(containers: Mapping[str, str], hash_: str, **more: str) -> Pod:

@@ -56,7 +56,10 @@ def resolvers(stage: Stage) -> list[CgroupOwner | DockerFiles | ConmonNames]:
         (f"/machine.slice/libpod-conmon-{HEX}.scope", Owner("host", workload="train")),
         ("/machine.slice/systemd-nspawn@w.service/supervisor", Owner("host", workload="train")),
         (f"/kubepods/pod{UID}/{HEX}", Owner("pod", pod=UID)),
-        (f"/docker/{OTHER}/kubepods/pod{UID}/{HEX}", Owner("pod", pod=UID, workload=f"docker/{OTHER[:12]}")),
+        (
+            f"/docker/{OTHER}/kubepods/pod{UID}/{HEX}",
+            Owner("pod", pod=f"docker/{OTHER[:12]}/{UID}", workload=f"docker/{OTHER[:12]}"),
+        ),
         (f"/system.slice/cri-containerd-{HEX}.scope", Owner("pod", container=SHORT)),
         (f"/docker/{HEX}/system.slice/slurmstepd.scope/job_5/step_0", Owner("docker", "", "", SHORT, SHORT)),
     ],

@@ -41,9 +41,10 @@ def owner_of(identity: Identity, comm: str) -> Owner:
 
 
 def inside(identity: Identity, container: str) -> Owner:
-    """A pod of another kubelet, or of a forger, under who is around it: a series that no pod of ours has."""
+    """A pod of another kubelet, or of a forger, under who is around it: in no dialect is it a pod of ours."""
     kind, _, name = container.partition(":")
-    return Owner("pod", pod=identity.pod_uid or "", workload=f"{kind}/{name[:SHORT]}")
+    around = f"{kind}/{name[:SHORT]}"
+    return Owner("pod", pod=f"{around}/{identity.pod_uid or ''}", workload=around)
 
 
 def user(uid: int | None) -> str:
