@@ -58,14 +58,14 @@ class Node:
         own += ["--kubernetes.api", self.api.url if api else "off"]
         return Daemon(*PACE, *own, *flags, env=self.nvml.env)
 
-    def process(self, pid: int, number: int, *, gpu: int = 0) -> None:
-        """A process of a container, on a GPU."""
+    def process(self, pid: int, number: int, *, gpu: int = 0, around: str = "") -> None:
+        """A process of a container, or of who forges its path inside another, on a GPU."""
         folder = self.folder / "proc" / str(pid)
         folder.mkdir()
         numbers = " ".join(["0"] * 18)
         (folder / "stat").write_text(f"{pid} (python3) S {numbers} {1000 + pid} 0 0\n")
         path = f"kubepods.slice/kubepods-pod{uid(number).replace('-', '_')}.slice"
-        (folder / "cgroup").write_text(f"0::/{path}/cri-containerd-{container(number)}.scope\n")
+        (folder / "cgroup").write_text(f"0::{around}/{path}/cri-containerd-{container(number)}.scope\n")
         self.nvml.gpus[gpu].run(pid)
 
     def log(self, number: int, pod: str, namespace: str = "ml") -> None:
@@ -178,6 +178,36 @@ def test_without_the_api_server_logs_give_the_names(node: Node, status: int) -> 
         samples = daemon.wait_for(has(PROCESSES, pod="train-0"))
         assert find(samples, UP, source="pod_logs") == [1.0]
         daemon.wait_for(has(UP, 0.0, source="apiserver"))
+
+
+def test_an_api_server_that_fails_at_the_start_takes_no_workload_away(node: Node) -> None:
+    node.api.status = 500
+    node.process(11, 1)
+    node.log(1, "db-0")
+    with node.daemon(api=True) as daemon:
+        daemon.wait_for(has(UP, 0.0, source="apiserver"))
+        node.api.pods = [
+            pod_object("ml", "db-0", uid(1), {"main": container(1)}, owner=("StatefulSet", "db"))
+        ]
+        node.api.status = 200
+        samples = daemon.wait_for(has(PROCESSES, pod="db-0"))
+        assert find(samples, PROCESSES, workload="StatefulSet/db") == [1.0]
+
+
+def test_a_container_that_forges_a_pods_path_is_not_that_pod(node: Node) -> None:
+    """F28: whoever owns a subtree of cgroups can name its folders like another's pod and container."""
+    node.api.pods = [
+        pod_object("ml", "victim", uid(1), {"main": container(1)}, owner=("StatefulSet", "victim"))
+    ]
+    node.process(11, 1)
+    node.process(12, 1, around=f"/system.slice/docker-{container(9)}.scope")
+    node.log(1, "victim")
+    with node.daemon(api=True) as daemon:
+        samples = daemon.wait_for(has(PROCESSES, pod="victim"))
+        assert find(samples, PROCESSES, workload=f"docker/{container(9)[:12]}", namespace="") == [1.0]
+        assert find(samples, PROCESSES, namespace="ml", pod="victim", container="main") == [1.0]
+        assert find(samples, "gputally_workload_info", uid=uid(1)) == [1.0]
+        assert find(samples, "gputally_workload_info", container_id=container(1)) == [1.0]
 
 
 def test_the_api_server_names_workloads_and_a_watch_brings_new_pods(node: Node) -> None:

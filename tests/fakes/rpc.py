@@ -41,6 +41,8 @@ class RpcServer:
         self.events: dict[str, asyncio.Queue[bytes | None]] = {}
         """Messages of streams, as a test puts them there; None ends the stream."""
         self.calls: list[str] = []
+        self.breaks_off = 0
+        """So many calls end with their connection, in the middle."""
         self._followed: list[Stream[bytes, bytes]] = []
         self._background = background
         self._server: Server | None = None
@@ -92,6 +94,10 @@ class RpcServer:
     async def _answer(self, method: str, stream: Stream[bytes, bytes]) -> None:
         await stream.recv_message()
         self.calls.append(method)
+        if self.breaks_off:
+            self.breaks_off -= 1
+            stream._stream._transport.abort()
+            return
         answer = self.answers.get(method, GRPCError(Status.UNIMPLEMENTED, f"unknown method {method}"))
         if answer is None:
             await asyncio.sleep(3600)

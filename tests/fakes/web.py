@@ -30,6 +30,8 @@ class WebServer:
         self.page: bytes | None = None
         self.status = 200
         self.watch_status = 200
+        self.watches_end = False
+        """Every watch ends as soon as it began, and well."""
         self.token = token
         self.requests: list[str] = []
         self.nodes: dict[str, Mapping[str, str]] = {}
@@ -119,7 +121,7 @@ class WebServer:
         headers = HTTPHeaders({"Content-Type": "application/json", "Transfer-Encoding": "chunked"})
         try:
             await connection.write_headers(ResponseStartLine("HTTP/1.1", 200, "OK"), headers)
-            while (line := await queue.get()) is not None:
+            while not self.watches_end and (line := await queue.get()) is not None:
                 await connection.write(line)
             connection.finish()
         except Exception:  # noqa: BLE001  whoever watched went away

@@ -124,6 +124,7 @@ def test_nothing_under_user_slice_is_believed_but_the_users_own_containers(
 
 @given(st.sampled_from(CASES), st.integers(1, 6))
 def test_steps_up_change_nothing_but_their_number(case: Case, up: int) -> None:
+    """F27: what is seen from a cgroup namespace of our own."""
     content = case.content
     identity = parse(content)
     if identity.relative or identity.kind != "pod" or identity.within or identity.conflict:
@@ -202,6 +203,17 @@ def test_our_own_pod_is_where_a_sibling_runs() -> None:
     assert parse(f"0::/../../{HEX}\n", own_pod=UID).pod_uid is None
 
 
+@pytest.mark.parametrize("folder", ["", "/burstable", "/besteffort"])
+def test_a_pod_in_a_relative_path_is_first_or_below_its_class(folder: str) -> None:
+    """F27: only there is it the kubelet's own folder; whoever has a unit can make such folders below it."""
+    for up in (1, 2, 3):
+        identity = parse(f"0::{'/..' * up}{folder}/pod{UID}/{HEX}\n")
+        assert (identity.kind, identity.pod_uid, identity.container_id) == ("pod", UID, HEX)
+    for unit in ("/system.slice/job.service", "/job.service", "/job.service/burstable", "/x"):
+        identity = parse(f"0::/../../../..{unit}{folder}/pod{UID}/{HEX}\n")
+        assert identity.pod_uid is None
+
+
 def test_a_pod_inside_a_container_says_so() -> None:
     assert parse(f"0::{POD}\n").within is None
     assert parse(f"0::/docker/{OTHER}{POD}\n").within == f"docker:{OTHER}"
@@ -216,6 +228,24 @@ def test_lines_that_contradict_each_other_name_nobody() -> None:
     assert (two_containers.container_id, two_containers.conflict) == (None, True)
     two_jobs = parse("2:memory:/slurm/uid_1/job_1/step_0\n1:cpu:/slurm/uid_1/job_2/step_0\n")
     assert (two_jobs.kind, two_jobs.job_id, two_jobs.conflict) == ("slurm", None, True)
+
+
+def test_lines_of_two_users_name_nobody() -> None:
+    session = "0::/user.slice/user-1.slice\n1:name=systemd:/user.slice/user-{}.slice/session-1.scope\n"
+    assert (parse(session.format(1)).uid, parse(session.format(1)).conflict) == (1, None)
+    assert as_expect(parse(session.format(2))) == {
+        "kind": "user",
+        "pod_uid": None,
+        "container_id": None,
+        "conflict": True,
+    }
+    for folder in (f"docker-{HEX}.scope", "session-1.scope"):
+        rootless = f"0::/user.slice/user-1.slice/docker-{HEX}.scope\n"
+        rootless += f"1:cpu:/user.slice/user-{{}}.slice/{folder}\n"
+        assert (parse(rootless.format(1)).container_id, parse(rootless.format(1)).conflict) == (HEX, None)
+        assert (parse(rootless.format(2)).container_id, parse(rootless.format(2)).conflict) == (None, True)
+    job = "2:memory:/slurm/uid_1/job_1\n0::/user.slice/user-1.slice\n1:cpu:/user.slice/user-2.slice\n"
+    assert (parse(job).job_id, parse(job).conflict) == ("1", None)
 
 
 def test_a_users_line_does_not_outdo_a_job() -> None:

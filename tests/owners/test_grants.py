@@ -12,7 +12,7 @@ from gputally.machine.simulated import SimulatedMachine
 from gputally.model import Device, Grant, Owner, Unreadable
 from gputally.owners.grants import Grants
 from gputally.owners.names import PodNames
-from gputally.owners.podresources import EMPTY_FOR, STALE_AFTER, PodResources
+from gputally.owners.podresources import EMPTY_FOR, EVERY, LEAST, STALE_AFTER, PodResources
 from gputally.owners.pods import Pod, Pods
 from tests.fakes.rpc import at, pods_of
 from tests.owners.test_names import Party, names
@@ -69,16 +69,45 @@ def read(
     return [grant.owner.pod for grant in found]
 
 
+def later(kubelet: Kubelet, seconds: float) -> None:
+    assert isinstance(kubelet.clock, VirtualClock)
+    kubelet.clock.jump(kubelet.clock.monotonic() + seconds)
+
+
 def test_an_empty_list_is_not_believed_until_it_is_repeated(kubelet: Kubelet) -> None:
-    """A kubelet that just started answers with nothing, and does so successfully."""
+    """F35: a kubelet that just started answers with nothing, successfully, long after the list before."""
+    resources = lister(kubelet)
+    listed(kubelet, resources, pods_of(A))
+    for _ in range(2):
+        later(kubelet, EVERY)
+        listed(kubelet, resources, b"")
+        assert resources.allocations, "the first empty list of a row"
+        later(kubelet, EMPTY_FOR - 0.1)
+        listed(kubelet, resources, b"")
+        assert resources.allocations, "not repeated for long enough"
+        listed(kubelet, resources, pods_of(A))
+    listed(kubelet, resources, b"")
+    later(kubelet, EMPTY_FOR)
+    listed(kubelet, resources, b"")
+    assert resources.allocations == ()
+
+
+def test_empty_lists_before_and_after_a_refusal_are_two_rows(kubelet: Kubelet) -> None:
     resources = lister(kubelet)
     listed(kubelet, resources, pods_of(A))
     listed(kubelet, resources, b"")
-    assert resources.allocations
-    assert isinstance(kubelet.clock, VirtualClock)
-    kubelet.clock.jump(100.0 + EMPTY_FOR)
+    later(kubelet, EVERY)
+    with pytest.raises(Unreadable):
+        listed(kubelet, resources, Unreadable("connection refused", 14))
     listed(kubelet, resources, b"")
-    assert resources.allocations == ()
+    assert resources.allocations
+
+
+def test_a_list_in_doubt_is_soon_asked_for_again(kubelet: Kubelet) -> None:
+    resources = lister(kubelet)
+    listed(kubelet, resources, pods_of(A))
+    listed(kubelet, resources, b"")
+    asyncio.run(asyncio.wait_for(resources.follow(asyncio.Event()), LEAST + 5))
 
 
 def test_a_refusal_keeps_the_list_for_a_while(kubelet: Kubelet) -> None:

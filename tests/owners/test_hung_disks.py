@@ -24,7 +24,7 @@ from gputally.owners.jobs import JobFiles
 from gputally.owners.logs import PodLogs
 from gputally.owners.runtimes import DockerFiles
 from gputally.owners.shelf import DEADLINE, Late, Shelf
-from gputally.owners.whereabouts import Kubelet
+from gputally.owners.whereabouts import FIRST_PAUSE, Kubelet
 from tests.owners.stage import GPU, HEX, OTHER, UID, Stage
 
 DOCKER = "0::/system.slice/docker-{}.scope\n"
@@ -41,6 +41,9 @@ class HungDisk(Stage):
     def __init__(self) -> None:
         super().__init__()
         self.released = threading.Event()
+        self.command_line: Mapping[str, str] | None = {
+            "kubelet-args-file": "/var/snap/microk8s/1/args/kubelet"
+        }
 
     def folder(self, path: str) -> Mapping[str, str]:
         self._hang()
@@ -55,7 +58,9 @@ class HungDisk(Stage):
         return {}
 
     def flags(self, commands: Sequence[str], wanted: Collection[str]) -> Mapping[str, str]:
-        return {"kubelet-args-file": "/var/snap/microk8s/1/args/kubelet"}
+        if self.command_line is None:
+            raise Unreadable("no process runs kubelet")
+        return self.command_line
 
     def _hang(self) -> None:
         self.released.wait(20)
@@ -132,6 +137,21 @@ def test_what_was_not_found_for_a_hung_disk_is_found_when_it_answers(disk: HungD
             await kubelet.root()
         disk.released.set()
         await asyncio.sleep(0.1)
+        assert await kubelet.root() == "/var/lib/kubelet"
+
+    asyncio.run(scene())
+
+
+def test_a_folder_that_was_guessed_is_kept_while_the_disk_hangs(disk: HungDisk) -> None:
+    disk.command_line = None
+    disk.released.set()
+
+    async def scene() -> None:
+        kubelet = Kubelet(disk, deadline=0.1)
+        assert await kubelet.root() == "/var/lib/kubelet"
+        disk.released.clear()
+        assert isinstance(disk.clock, VirtualClock)
+        disk.clock.jump(1000.0 + FIRST_PAUSE)
         assert await kubelet.root() == "/var/lib/kubelet"
 
     asyncio.run(scene())

@@ -9,6 +9,7 @@ import time
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 import trustme
@@ -31,8 +32,9 @@ from gputally.owners.apiserver import ApiServer
 from gputally.owners.cri import Cri, named
 from gputally.owners.docker import ContainerNames
 from gputally.owners.identity import Identity
-from gputally.owners.inquiry import Inquiry
+from gputally.owners.inquiry import SHORTEST_WATCH, Inquiry, Party
 from gputally.owners.kubelet import KubeletPods
+from gputally.owners.pod_json import UNREAD, parse
 from gputally.owners.podresources import PodResources
 from gputally.owners.pods_api import PodsApi
 from tests.fakes.background import Background
@@ -65,6 +67,16 @@ async def until(look: Any, seconds: float = 60.0) -> None:
     while not look():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
+
+
+def followed(machine: LocalMachine, party: Party, seconds: float) -> None:
+    async def follow() -> None:
+        inquiry = Inquiry(machine.clock, party)
+        inquiry.start()
+        await asyncio.sleep(seconds)
+        await inquiry.stop()
+
+    run(follow())
 
 
 def pod_message(uid: str, name: str) -> bytes:
@@ -134,6 +146,23 @@ def test_a_kubelet_that_restarts_is_found_again_at_its_new_socket(
     server.stop()
 
 
+def test_a_call_that_breaks_off_is_made_once_more(
+    background: Background, machine: LocalMachine, tmp_path: Path
+) -> None:
+    """F35: as where the kubelet restarts in the middle of it."""
+    server = RpcServer(background, tmp_path / "k.sock", {LIST_V1: ALLOCATED})
+    resources = PodResources(machine, at(server.path))
+    server.breaks_off = 1
+    run(resources.ask())
+    assert resources.allocations
+    assert server.calls == [LIST_V1] * 2
+    server.breaks_off = 5
+    with pytest.raises(Unreadable):
+        run(resources.ask())
+    assert server.calls == [LIST_V1] * 4
+    server.stop()
+
+
 def test_an_old_kubelet_is_asked_in_v1alpha1(
     background: Background, machine: LocalMachine, tmp_path: Path
 ) -> None:
@@ -165,6 +194,19 @@ def test_the_pods_api_lists_and_watches(
 
     run(watch())
     assert encode({"type": 2}, POD_EVENT) == bytes([1 << 3, 2])
+
+
+def test_a_watch_of_the_pods_api_that_ends_at_once_is_not_asked_for_again_and_again(
+    background: Background, machine: LocalMachine, tmp_path: Path
+) -> None:
+    """The kubelet's limit is shared by all who ask."""
+    server = RpcServer(background, tmp_path / "p.sock", {LIST_PODS: field(1, pod_message(UID, "a"))})
+    for _ in range(1000):
+        server.tell(WATCH_PODS, None)
+    party = PodsApi(machine, at(server.path))
+    followed(machine, party, 3)
+    assert 2 <= server.calls.count(WATCH_PODS) <= 5
+    assert party.pods.by_uid
 
 
 def test_a_runtime_names_containers_pauses_and_pod_labels(
@@ -205,6 +247,27 @@ def test_docker_and_podman_are_asked_over_their_sockets(
     assert party.names
 
 
+@pytest.mark.parametrize(
+    ("socket", "user"),
+    [
+        ("/var/run/docker.sock", None),
+        ("/run/user/1000/docker.sock", 1000),
+        ("/var/run/user/1000/docker.sock", 1000),
+    ],
+)
+def test_an_engine_names_only_containers_of_its_own_user(
+    machine: LocalMachine, socket: str, user: int | None
+) -> None:
+    """Whoever claims the id of another's container gets neither its name nor its series."""
+    party = ContainerNames(machine, "docker", socket)
+    party.names = {CID: "web"}
+    for uid in (None, 1000, 2000):
+        claim = Identity("docker", container_id=CID, uid=uid, rootless=None if uid is None else True)
+        found = party.named(claim, Owner("docker", container=CID[:12]))
+        workload = "web" if uid is None else f"uid-{uid}/web"
+        assert found == (Owner("docker", container="web", workload=workload) if uid == user else None)
+
+
 @pytest.fixture
 def api(background: Background, tmp_path: Path) -> WebServer:
     (tmp_path / "token").write_text("secret\n")
@@ -224,6 +287,19 @@ def test_the_api_server_is_asked_only_for_this_node(
     run(party.ask())
     assert party.pods.by_container[CID].name == "a"
     assert api.requests == ["/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-01&resourceVersion=0"]
+
+
+def test_labels_and_annotations_may_have_the_names_of_what_is_not_read(
+    machine: LocalMachine, api: WebServer, tmp_path: Path
+) -> None:
+    texts = dict.fromkeys(UNREAD, "x")
+    api.pods = [pod_object("ml", "a", UID, {"main": CID}, labels=texts, annotations=texts)]
+    party = client(machine, api, tmp_path)
+    run(party.ask())
+    pod = party.pods.by_uid[UID]
+    assert pod.labels == pod.annotations == texts
+    item = {"spec": {"containers": []}, "status": {"state": {}, "conditions": [], "phase": "Running"}}
+    assert parse(json.dumps(item).encode()) == {"status": {"phase": "Running"}}
 
 
 def test_a_watch_brings_changes_bookmarks_and_its_end(
@@ -249,6 +325,42 @@ def test_a_watch_brings_changes_bookmarks_and_its_end(
     assert "resourceVersion=7" in api.requests[1]
 
 
+def test_a_watch_that_ended_well_goes_on_where_it_was(
+    machine: LocalMachine, api: WebServer, tmp_path: Path
+) -> None:
+    """Bookmarks keep the version young where no pod changes; only an error costs another list."""
+    party = client(machine, api, tmp_path)
+    changed = pod_object("ml", "b", "other", {"main": "b2" * 32})
+    changed["metadata"]["resourceVersion"] = "12"
+
+    async def watch() -> None:
+        inquiry = Inquiry(machine.clock, party)
+        inquiry.start()
+        await until(lambda: api.watches)
+        await asyncio.to_thread(api.tell, "BOOKMARK", {"metadata": {"resourceVersion": "9"}})
+        await asyncio.sleep(SHORTEST_WATCH)
+        await asyncio.to_thread(api.end_watches)
+        await until(lambda: len(api.requests) > 2 and api.watches)
+        await asyncio.to_thread(api.tell, "ADDED", changed)
+        await asyncio.sleep(SHORTEST_WATCH)
+        await asyncio.to_thread(api.end_watches)
+        await until(lambda: len(api.requests) > 3 and api.watches)
+        assert party.pods.by_uid.keys() == {UID, "other"}
+        await asyncio.to_thread(api.tell, "ERROR", {"code": 410, "message": "gone"})
+        await until(lambda: len(api.requests) > 4)
+        await inquiry.stop()
+
+    run(watch())
+    asked = [dict(parse_qsl(page.partition("?")[2])) for page in api.requests[:5]]
+    assert [(page.get("watch"), page["resourceVersion"]) for page in asked] == [
+        (None, "0"),
+        ("true", "7"),
+        ("true", "9"),
+        ("true", "12"),
+        (None, "0"),
+    ]
+
+
 def test_after_410_the_list_is_asked_for_again(machine: LocalMachine, api: WebServer, tmp_path: Path) -> None:
     """F42."""
     party = client(machine, api, tmp_path)
@@ -271,15 +383,18 @@ def test_a_watch_that_is_refused_is_not_asked_for_again_and_again(
 ) -> None:
     party = client(machine, api, tmp_path)
     api.watch_status = 403
-
-    async def watch() -> None:
-        inquiry = Inquiry(machine.clock, party)
-        inquiry.start()
-        await asyncio.sleep(5)
-        await inquiry.stop()
-
-    run(watch())
+    followed(machine, party, 5)
     assert len(api.requests) <= 10
+    assert party.pods.by_uid
+
+
+def test_a_watch_that_ends_at_once_is_not_asked_for_again_and_again(
+    machine: LocalMachine, api: WebServer, tmp_path: Path
+) -> None:
+    party = client(machine, api, tmp_path)
+    api.watches_end = True
+    followed(machine, party, 3)
+    assert 4 <= len(api.requests) <= 10
     assert party.pods.by_uid
 
 

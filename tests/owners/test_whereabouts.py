@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -186,6 +186,15 @@ def test_a_container_that_calls_itself_kubelet_is_not_believed(node: Node) -> No
     assert node.root() == "/good"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_users_process_that_calls_itself_kubelet_is_not_believed(node: Node) -> None:
+    """Outside of every container, too, anybody can take a name and a command line."""
+    node.run(50, "kubelet", "--root-dir=/evil", cgroup="0::/user.slice/user-1000.slice/session-1.scope\n")
+    os.chown(node.folder / "proc/50", 1000, 1000)
+    node.run(90, "kubelet", "--root-dir=/good")
+    assert node.root() == "/good"
+
+
 def test_the_kubelet_of_a_node_that_is_a_container_is_believed(node: Node) -> None:
     """As in kind: everybody is in the node's container."""
     node.run(1, "systemd", cgroup=f"0::/docker/{HEX}/init.scope\n")
@@ -266,6 +275,34 @@ def test_what_is_not_there_is_looked_for_again_but_not_often() -> None:
         assert node.looks == 2
         node.sockets = {SOCKETS[1]}
         assert (await kubelet.runtime(again=True)).socket == SOCKETS[1]
+
+    asyncio.run(scene())
+
+
+def test_a_folder_that_was_guessed_is_given_up_for_what_a_kubelet_tells() -> None:
+    """As where gputally starts before the kubelet does, on a node that has another one's folder."""
+
+    class Late(Usual):
+        told: Mapping[str, str] | None = None
+
+        def flags(self, commands: Sequence[str], wanted: Collection[str]) -> Mapping[str, str]:
+            self.asked["flags"] += 1
+            if self.told is None:
+                raise Unreadable("no process runs kubelet")
+            return self.told
+
+    async def scene() -> None:
+        node = Late("/var/lib/kubelet/pod-resources/kubelet.sock")
+        assert isinstance(node.clock, VirtualClock)
+        kubelet = Kubelet(node)
+        assert await kubelet.root() == "/var/lib/kubelet"
+        node.told = {"root-dir": "/data/kubelet"}
+        assert await kubelet.root() == "/var/lib/kubelet", "not so soon"
+        node.clock.jump(1000.0 + FIRST_PAUSE)
+        assert await kubelet.root() == "/data/kubelet"
+        node.clock.jump(100_000.0)
+        assert await kubelet.root() == "/data/kubelet"
+        assert node.asked["flags"] == 2
 
     asyncio.run(scene())
 

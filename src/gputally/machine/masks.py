@@ -10,7 +10,10 @@ HAMI = "hami.io/vgpu-devices-allocated"
 ALLOCATIONS = (HAMI,)
 KEPT_NOTES = ("kubernetes.io/config.", *ALLOCATIONS)
 """Beginnings of annotations that are kept: what the kubelet and schedulers noted."""
-KEPT_OF_POD = ("name", "namespace", "uid", "labels", "annotations", "ownerReferences", "resourceVersion")
+KEPT_OF_POD = (
+    *("name", "namespace", "uid", "labels", "annotations", "ownerReferences"),
+    *("creationTimestamp", "resourceVersion"),
+)
 KEPT_OF_STATUS = ("phase", "containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 
 

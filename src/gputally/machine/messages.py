@@ -21,6 +21,7 @@ _META: Message = {
     1: text("name"),
     3: text("namespace"),
     5: text("uid"),
+    8: one("creationTimestamp", {1: number("seconds")}),
     11: pairs("labels"),
     12: pairs("annotations"),
     13: many("ownerReferences", _OWNER),

@@ -8,12 +8,12 @@ from urllib.parse import quote
 
 from gputally.machine import Access, Machine
 from gputally.model import Unreadable
+from gputally.owners.inquiry import check_watch
 from gputally.owners.pod_json import parse, pod_list
 from gputally.owners.pods import Pod, Pods, from_object
 
-GONE = 410
 WATCH_SECONDS = 300
-"""How long the server is asked to keep a watch; then the list is asked for anew."""
+"""How long the server is asked to keep a watch; then another goes on from there."""
 
 
 class ApiServer:
@@ -28,10 +28,16 @@ class ApiServer:
         self._base = f"{url.rstrip('/')}/api/v1/pods?fieldSelector={quote(f'spec.nodeName={node}')}"
         self._pods: dict[str, Pod] = {}
         self._version = ""
+        """Of the newest that the server told, be it in a bookmark."""
+        self._goes_on = False
+        """The watch ended well, so that nothing was missed."""
         self.pods = Pods()
 
     async def ask(self) -> None:
-        """List, from the server's cache: any version will do."""
+        """List, from the server's cache: any version will do; not where a watch can go on."""
+        if self._goes_on:
+            self._goes_on = False
+            return
         page = await self._machine.get(f"{self._base}&resourceVersion=0", self._access)
         pods, self._version = pod_list(page)
         self._pods = {pod.uid: pod for pod in pods}
@@ -47,19 +53,20 @@ class ApiServer:
         async for line in self._machine.lines(url, self._access):
             if line.strip():
                 self._take(parse(line))
-        if self._machine.clock.monotonic() - began < 1.0:
-            raise Unreadable("the watch ended as soon as it began")
+        check_watch(self._machine.clock.monotonic() - began)
+        self._goes_on = True
 
     def _take(self, event: Any) -> None:
         try:
             kind, item = event["type"], event["object"]
             if kind == "ERROR":
                 raise Unreadable(f"watch: {item.get('message', 'error')}", item.get("code"))
-            if kind == "BOOKMARK":
-                return
             pod = from_object(item)
+            self._version = str(item["metadata"].get("resourceVersion") or self._version)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Unreadable(f"not an event of a watch: {error}") from None
+        if kind == "BOOKMARK":
+            return
         if kind == "DELETED":
             self._pods.pop(pod.uid, None)
         else:

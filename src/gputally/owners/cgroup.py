@@ -20,6 +20,8 @@ MONITOR = Identity(role="monitor")
 NODES = ("docker", "podman", "containerd", "container", "lxc", "nspawn")
 """Kinds of containers in which a kubelet may run."""
 CONTAINERS = ("docker", "podman", "containerd", "container", "ecs", "garden", "buildkit")
+USERS = (2, 3)
+"""Ranks of users and their containers."""
 JOBS = ("lxc", "nspawn", "vm", "slurm", "pbs", "torque", "nomad")
 
 
@@ -97,7 +99,8 @@ def _system(segments: list[str], up: int, own_pod: str | None) -> Identity:
     for place, segment in enumerate(segments):
         parent = segments[place - 1] if place else ""
         kubepods = kubepods or seg.is_kubepods(segment)
-        pod = seg.pod(segment, parent, kubepods, relative=up > 0 and outer is None)
+        is_first = place == 0 or (place == 1 and parent in seg.QOS)
+        pod = seg.pod(segment, parent, kubepods, relative=up > 0 and is_first)
         if pod is not None:
             return _pod(segments, place, pod, outer)
         if outer is None:
@@ -254,7 +257,8 @@ def _agree(lines: Sequence[_Line]) -> Identity:
     chosen = max(best, key=lambda line: (_knowledge(line.identity), line.weight)).identity
     if len({line.identity.pod_uid for line in best if line.identity.pod_uid}) > 1:
         return Identity("pod", conflict=True)
-    if len({name for line in best if (name := _who(line.identity))}) > 1:
+    users = {line.identity.uid for line in lines if _rank(line.identity) in USERS} - {None}
+    if (top in USERS and len(users) > 1) or len({w for line in best if (w := _who(line.identity))}) > 1:
         return Identity(chosen.kind, pod_uid=chosen.pod_uid, qos=chosen.qos, conflict=True)
     return chosen
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 from gputally.machine import Access, Machine
@@ -15,6 +16,7 @@ from gputally.owners.inquiry import pause
 EVERY = 15.0
 LEAST = 2.0
 MOST_CONTAINERS = 10_000
+_OF_USER = re.compile(r"(?:/var)?/run/user/([0-9]{1,10})/.+")
 PAGE = "http://localhost/v1.41/containers/json?all=true"
 
 
@@ -25,6 +27,9 @@ class ContainerNames:
         self.name = kind
         self._machine = machine
         self._access = Access(socket=socket)
+        of_user = _OF_USER.fullmatch(socket)
+        self._user = None if of_user is None else int(of_user[1])
+        """Whose engine it is; None for root's, which knows of nobody's rootless containers."""
         self.names: dict[str, str] = {}
 
     async def ask(self) -> None:
@@ -43,7 +48,8 @@ class ContainerNames:
     def named(self, identity: Identity, owner: Owner) -> Owner | None:
         """The owner with the container's name; None where it is none of these."""
         name = self.names.get(identity.container_id or "")
-        if identity.kind != self.name or not name:
+        user = identity.uid if identity.rootless else None
+        if identity.kind != self.name or user != self._user or not name:
             return None
         return owner._replace(container=name, workload=qualified(identity, name))
 

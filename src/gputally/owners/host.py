@@ -26,19 +26,25 @@ class CgroupOwner:
 
 
 def owner_of(identity: Identity, comm: str) -> Owner:
-    """The owner that an identity stands for; a monitor is the host's own business."""
+    """The owner that an identity stands for; a monitor is the host's own business, unless a user made it."""
     if identity.conflict:
         return UNKNOWN
-    if identity.role == "monitor" or identity.kind == "host":
+    if identity.within is not None:
+        return inside(identity, identity.within)
+    if identity.kind == "host" or (identity.role == "monitor" and identity.kind != "user"):
         return Owner("host", workload=comm)
-    if identity.within:  # a pod of another kubelet, or of a forger: a series that no pod of ours has
-        kind, _, name = identity.within.partition(":")
-        return Owner("pod", pod=identity.pod_uid or "", workload=f"{kind}/{name[:SHORT]}")
     if identity.kind == "pod":
         return Owner(
             "pod", pod=identity.pod_uid or "", container="" if identity.pod_uid else _short(identity)
         )
     return Owner(identity.kind, container=_container(identity), workload=_workload(identity))
+
+
+def inside(identity: Identity, container: str) -> Owner:
+    """A pod of another kubelet, or of a forger, under who is around it: in no dialect is it a pod of ours."""
+    kind, _, name = container.partition(":")
+    around = f"{kind}/{name[:SHORT]}"
+    return Owner("pod", pod=f"{around}/{identity.pod_uid or ''}", workload=around)
 
 
 def user(uid: int | None) -> str:

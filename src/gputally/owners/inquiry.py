@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 LONGEST_PAUSE = 60.0
 SHORTEST_PAUSE = 1.0
+SHORTEST_WATCH = 1.0
 
 
 class Party(Protocol):
@@ -39,6 +40,12 @@ async def pause(seconds: float, hurry: asyncio.Event, least: float = 1.0) -> Non
     hurry.clear()
 
 
+def check_watch(seconds: float) -> None:
+    """A watch that ended well goes on at once, unless it ended as soon as it began, and would do so again."""
+    if seconds < SHORTEST_WATCH:
+        raise Unreadable("the watch ended as soon as it began")
+
+
 def always() -> bool:
     """It is a fault if the party is not there."""
     return True
@@ -54,6 +61,9 @@ class Inquiry:
         self._hurry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._health: Health | None = None
+        self._down_since = 0.0
+        self._is_over = False
+        """Nobody will ask again."""
         self._warned = False
 
     @property
@@ -72,10 +82,13 @@ class Inquiry:
         """It answered when it was last asked."""
         return self._health is not None and self._health.up
 
-    @property
-    def may_come(self) -> bool:
-        """It answers, or nobody knows yet whether it does."""
-        return self._health is None or self._health.up
+    def may_come(self, within: float) -> bool:
+        """It answers, or may yet: nobody asked, or it did before, or it is down for less than that."""
+        if self._health is None or self._health.up:
+            return True
+        if self._is_over or self.health is None:
+            return False
+        return self._health.succeeded_at is not None or self._clock.monotonic() - self._down_since < within
 
     def start(self) -> None:
         """Begin asking."""
@@ -91,6 +104,11 @@ class Inquiry:
     def hurry(self) -> None:
         """Somebody waits for a new answer."""
         self._hurry.set()
+
+    async def only(self) -> None:
+        """Ask now, and never again."""
+        self._is_over = True
+        await self.once()
 
     async def once(self) -> bool:
         """Ask now; tells whether there was an answer."""
@@ -130,6 +148,7 @@ class Inquiry:
         place = getattr(self._party, "place", "")
         self._health = replace(health, duration_seconds=now - began, succeeded_at=succeeded_at, place=place)
         changed = before is None or before.up != health.up
+        self._down_since = now if changed else self._down_since
         if health.up and changed:
             log.log(logging.INFO if self._warned else logging.DEBUG, "%s answers", self.name)
             self._warned = False

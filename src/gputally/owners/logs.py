@@ -20,6 +20,9 @@ Names = Mapping[str, str]
 """Of a folder, each with where it points to."""
 _FOLDER = re.compile(r"([^_/]+)_([^_/]+)_([0-9a-fA-F-]{32,36})")
 _LINK = re.compile(r"[^_]+_[^_]+_.+-([0-9a-f]{64})\.log")
+_BEGINNING = re.compile(r"[0-9a-f]{8,63}")
+LONGEST = 255
+"""Bytes of a file's name, to which the kubelet cuts those of links: the end of the id is lost."""
 _TARGET = re.compile(r".*/([^_/]+)_([^_/]+)_([0-9a-fA-F-]{32,36})/([^/]+)/[^/]+\.log")
 
 
@@ -60,10 +63,20 @@ class PodLogs:
 def read(folders: Names, links: Names) -> list[Pod]:
     """Pods by the names of their folders, with the containers that links point from."""
     containers: dict[str, dict[str, str]] = {}
+    cut: dict[str, list[tuple[str, str]]] = {}
     for name, target in links.items():
         link, place = _LINK.fullmatch(name), _TARGET.fullmatch(target)
-        # A name past 255 bytes is cut in the middle of the id; then the folder alone must do.
         if link and place:
             containers.setdefault(place[3], {})[link[1]] = place[4]
+        elif place and (beginning := _beginning(name, place)):
+            cut.setdefault(place[3], []).append((beginning, place[4]))
     found = filter(None, map(_FOLDER.fullmatch, folders))
-    return [Pod(m[3], m[1], m[2], containers.get(m[3], {})) for m in found]
+    return [Pod(m[3], m[1], m[2], containers.get(m[3], {}), cut=tuple(cut.get(m[3], ()))) for m in found]
+
+
+def _beginning(name: str, place: re.Match[str]) -> str:
+    """What a link that was cut still tells of the id, if that is enough to tell containers apart."""
+    before = f"{place[2]}_{place[1]}_{place[4]}-"
+    rest = name.removesuffix(".log").removeprefix(before)
+    is_cut = len(name) == LONGEST and name.startswith(before)
+    return rest if is_cut and _BEGINNING.fullmatch(rest) else ""

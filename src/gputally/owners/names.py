@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from gputally.machine import Clock
 from gputally.model import PENDING, UNKNOWN, UNNAMED, Owner
+from gputally.owners.host import inside
 from gputally.owners.identity import Identity
 from gputally.owners.inquiry import Inquiry, Party
 from gputally.owners.pods import Pod, Pods
@@ -73,6 +74,8 @@ class PodNames:
 
     def name(self, identity: Identity) -> Owner:
         """Who this container is; PENDING while that may still be learnt."""
+        if identity.within is not None:
+            return inside(identity, identity.within)
         key = (identity.pod_uid or "", identity.container_id or "")
         if key in self._fixed:
             return self._fixed[key]
@@ -89,7 +92,9 @@ class PodNames:
         return owner
 
     def find(self, identity: Identity) -> Found | None:
-        """What the parties know of it now."""
+        """What the parties know of it now; of a pod inside a container nothing, whatever its ids."""
+        if identity.within is not None:
+            return None
         pod: Pod | None = None
         whole: Pod | None = None
         container: str | None = None
@@ -98,7 +103,7 @@ class PodNames:
             if seen is None:
                 continue
             pod = pod or seen
-            container = seen.containers.get(identity.container_id or "") if container is None else container
+            container = seen.container(identity.container_id or "") if container is None else container
             if whole is None and source.namer.tells_workload:
                 whole = seen
         if pod is None:
@@ -135,23 +140,19 @@ class PodNames:
     def _settled(self, found: Found, identity: Identity, waited: float) -> Owner:
         """The owner once it is whole, or once waiting for the rest is of no use."""
         lacks_container = found.container is None and identity.container_id is not None
-        may_tell = any(s.namer.tells_workload and s.inquiry.may_come for s in self._sources)
-        lacks_workload = found.whole is None and may_tell
-        if (lacks_container or lacks_workload) and waited < WHOLE_WITHIN and self._anybody_may_come():
-            return PENDING
-        return found.owner()
+        telling = [source for source in self._sources if source.namer.tells_workload]
+        is_coming = (lacks_container and _may_come(self._sources, WHOLE_WITHIN)) or (
+            found.whole is None and _may_come(telling, WHOLE_WITHIN)
+        )
+        return PENDING if is_coming and waited < WHOLE_WITHIN else found.owner()
 
     def _nameless(self, identity: Identity, waited: float) -> Owner:
         """Nobody knows it: is there anybody who could?"""
-        uid = identity.pod_uid or identity.container_id or ""
-        if identity.within is not None or not self._anybody_may_come():
-            return Owner("pod", pod=uid)
-        if waited < NAMED_WITHIN:
+        if waited < NAMED_WITHIN and _may_come(self._sources, NAMED_WITHIN):
             return PENDING
-        return UNNAMED if any(source.inquiry.is_up for source in self._sources) else Owner("pod", pod=uid)
-
-    def _anybody_may_come(self) -> bool:
-        return any(source.inquiry.may_come for source in self._sources)
+        if any(source.inquiry.is_up for source in self._sources):
+            return UNNAMED
+        return Owner("pod", pod=identity.pod_uid or identity.container_id or "")
 
     def _in_conflict(self, identity: Identity) -> bool:
         """The kernel says one pod, somebody else says another: believe nobody."""
@@ -161,13 +162,17 @@ class PodNames:
         return any(pod is not None and identity.pod_uid not in (pod.uid, pod.alias) for pod in known)
 
 
+def _may_come(sources: Sequence[Source], within: float) -> bool:
+    return any(source.inquiry.may_come(within) for source in sources)
+
+
 def _look(pods: Pods, identity: Identity) -> Pod | None:
     """The pod by its container, else by its uid.
 
     An alias counts only together with a container: annotations can be forged, statuses cannot.
     """
     pod = pods.by_container.get(identity.container_id or "")
-    if pod is not None or identity.pod_uid is None or identity.within is not None:
+    if pod is not None or identity.pod_uid is None:
         return pod
     return pods.by_uid.get(identity.pod_uid)
 

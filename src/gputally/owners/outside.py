@@ -83,7 +83,7 @@ class Outside:
 
     async def refresh(self) -> None:
         """Ask everybody once, for commands that look only once."""
-        await asyncio.gather(*(inquiry.once() for inquiry in self._inquiries))
+        await asyncio.gather(*(inquiry.only() for inquiry in self._inquiries))
 
     def hurry(self) -> None:
         """Somebody has no name yet."""
@@ -147,6 +147,8 @@ class Outside:
         return Losses(losses) if losses else NO_LOSSES
 
     def _detail(self, identity: Identity) -> Detail:
+        if identity.within is not None:  # its uid and id may be a pod's of ours, whose row they would join
+            return Detail()
         found = None if self._pods is None or identity.kind != "pod" else self._pods.find(identity)
         uid, container = identity.pod_uid or "", identity.container_id or ""
         node = self._shown.node if identity.kind == "pod" else ""

@@ -31,4 +31,5 @@ def parse(text: bytes) -> Any:
 
 
 def _needed(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: value for name, value in pairs if name not in UNREAD}
+    # Labels and annotations have any name, but are texts, which the unread parts never are.
+    return {name: value for name, value in pairs if name not in UNREAD or isinstance(value, str)}

@@ -50,8 +50,8 @@ class PodResources:
         """What each pod of the list before was read as: most come again, in another order."""
         self._allocations: tuple[Allocation, ...] = ()
         self._listed_at: float | None = None
-        self._told_at: float | None = None
-        """When somebody was listed last."""
+        self._empty_since: float | None = None
+        """When the first of a row of empty lists came that are not believed yet."""
 
     @property
     def allocations(self) -> tuple[Allocation, ...] | None:
@@ -61,21 +61,27 @@ class PodResources:
         return self._allocations if is_known else None
 
     async def ask(self) -> None:
-        """List; a refusal keeps the list before."""
-        pods = pieces(await self._list(), 1)
+        """List; a refusal keeps the list before, and so does an empty one until it is repeated."""
+        try:
+            pods = pieces(await self._list(), 1)
+        except Unreadable:
+            self._empty_since = None
+            raise
         read = {pod: self._read[pod] if pod in self._read else _allocations(pod) for pod in pods}
         now = self._machine.clock.monotonic()
         self._listed_at = now
-        if not pods and self._told_at is not None and now - self._told_at < EMPTY_FOR:
-            return
-        if pods:
-            self._told_at = now
-        if read.keys() != self._read.keys():
+        self._empty_since = self._doubted_since(now) if self._read and not pods else None
+        if self._empty_since is None and read.keys() != self._read.keys():
             self._take(read)
 
     async def follow(self, hurry: asyncio.Event) -> None:
-        """Wait for the next time."""
-        await pause(EVERY, hurry, LEAST)
+        """Wait for the next time, not for long while the list is doubted."""
+        await pause(EVERY if self._empty_since is None else LEAST, hurry, LEAST)
+
+    def _doubted_since(self, now: float) -> float | None:
+        """When an empty list first came; None once it came for long enough to be believed."""
+        since = now if self._empty_since is None else self._empty_since
+        return since if now - since < EMPTY_FOR else None
 
     def _take(self, read: Mapping[bytes, tuple[Allocation, ...]]) -> None:
         self._read = read

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 MIRROR = "kubernetes.io/config.mirror"
@@ -34,6 +35,17 @@ class Pod:
     annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
     over: bool = False
     """It ended, and holds nothing any more."""
+    created_at: float | None = None
+    """Unix time."""
+    cut: tuple[tuple[str, str], ...] = ()
+    """Beginnings of container ids, each with the name, where the whole id is not known."""
+
+    def container(self, number: str) -> str | None:
+        """The name of a container by its id, or by the beginnings of ids if they tell but one."""
+        if number in self.containers:
+            return self.containers[number]
+        names = {name for beginning, name in self.cut if number.startswith(beginning)}
+        return names.pop() if len(names) == 1 else None
 
     @property
     def alias(self) -> str:
@@ -79,6 +91,7 @@ def from_object(item: Mapping[str, Any]) -> Pod:
             labels=_texts(meta.get("labels")),
             annotations=_texts(meta.get("annotations")),
             over=status.get("phase") in OVER,
+            created_at=_moment(meta.get("creationTimestamp")),
         )
     except (AttributeError, TypeError) as error:
         raise ValueError(f"not a pod: {error}") from None
@@ -97,6 +110,16 @@ def _controller(references: Iterable[Mapping[str, Any]]) -> Reference | None:
         if reference.get("controller"):
             return Reference(str(reference.get("kind", "")), str(reference.get("name", "")))
     return None
+
+
+def _moment(told: Any) -> float | None:
+    """Unix time, from JSON's text or from protobuf's seconds."""
+    if isinstance(told, Mapping):
+        return told.get("seconds") or None
+    try:
+        return datetime.fromisoformat(told).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _texts(entries: Any) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 from gputally.machine import Machine
 from gputally.machine.messages import DELETED, LIST_PODS, POD_EVENT, PODS, WATCH_PODS
 from gputally.machine.wire import decode
+from gputally.owners.inquiry import check_watch
 from gputally.owners.pods import Pod, Pods, from_object
 
 RESYNC = 300.0
@@ -35,12 +36,14 @@ class PodsApi:
 
     async def follow(self, hurry: asyncio.Event) -> None:
         """Watch; the kubelet drops a watcher that is slow, who then lists again."""
+        began = self._machine.clock.monotonic()
         try:
             async with asyncio.timeout(RESYNC):
                 async for message in self._machine.stream(await self._socket(), WATCH_PODS, b""):
                     self._take(decode(message, POD_EVENT))
         except TimeoutError:
             return
+        check_watch(self._machine.clock.monotonic() - began)
 
     def _take(self, event: Mapping[str, Any]) -> None:
         pod = from_object(event["pod"])

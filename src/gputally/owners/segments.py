@@ -39,6 +39,8 @@ KINDS = {
 """Whose container it is by the prefix of its folder, where no pod is around it."""
 SELF_NAMED = ("docker", "libpod", "libpod-payload", "nerdctl")
 """Runtimes that know a container by a name of its own."""
+QOS = ("burstable", "besteffort")
+"""Folders that hold the pods of a class; those of the third are beside them."""
 UNITS = (".service", ".scope", ".mount", ".socket", ".swap")
 USER_AREAS = ("user.slice", "user")
 
@@ -90,20 +92,23 @@ def is_kubepods(segment: str) -> bool:
 
 
 def pod(segment: str, parent: str, below_kubepods: bool, relative: bool) -> PodFolder | None:
-    """A pod, named by systemd's or by the kubelet's own rules."""
+    """A pod, named by systemd's or by the kubelet's own rules.
+
+    `relative` = it is where pods are in a path that begins beside them, so that their root is not seen.
+    """
     if segment.endswith(".slice"):
         head, dash, uid = segment.removesuffix(".slice").rpartition("-pod")
         return _slice_pod(head, uid) if dash and _POD_UID.fullmatch(uid) else None
     uid = segment.removeprefix("pod")
     if not (below_kubepods or relative) or uid == segment or not _POD_UID.fullmatch(uid):
         return None
-    qos = parent if parent in ("burstable", "besteffort") else "guaranteed" if below_kubepods else None
+    qos = parent if parent in QOS else "guaranteed" if below_kubepods else None
     return PodFolder(uid.replace("_", "-"), qos)
 
 
 def _slice_pod(head: str, uid: str) -> PodFolder | None:
     root, qos = head, "guaranteed"
-    for name in ("besteffort", "burstable"):
+    for name in QOS:
         if head.endswith(f"-{name}"):
             root, qos = head.removesuffix(f"-{name}"), name
     if root != "kubepods" and not root.endswith("-kubepods"):

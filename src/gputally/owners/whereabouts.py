@@ -34,13 +34,15 @@ class _Seen:
     """What one look saw."""
 
     root: str
+    is_told: bool
+    """By a kubelet's command line; else the folder is a guess."""
     runtime: Endpoint | None = None
     why: str = ""
     """Why there is no runtime."""
 
 
 class Kubelet:
-    """Looks in a lane, since some of it is on disks; what was found is not looked for again."""
+    """Looks in a lane, since some of it is on disks; what the kubelet told is not looked for again."""
 
     def __init__(
         self, machine: Machine, root: str = "", *, find_runtime: bool = False, deadline: float = DEADLINE
@@ -64,7 +66,12 @@ class Kubelet:
         """Its folder."""
         if self._given:
             return self._given
-        seen = await self._look(again=not self.is_there)
+        try:
+            seen = await self._look(again=self._seen is not None and not self._seen.is_told)
+        except Unreadable:
+            if self._seen is None:
+                raise
+            seen = self._seen  # a guess is better than nothing
         return seen.root or ROOTS[0]
 
     async def runtime(self, *, again: bool = False) -> Endpoint:
@@ -90,11 +97,11 @@ class Kubelet:
             found = flags_of(self._machine, self._machine.flags(KUBELETS, FLAGS))
         root = self._root(found)
         if not self._find_runtime:
-            return _Seen(root)
+            return _Seen(root, found is not None)
         try:
-            return _Seen(root, endpoint(self._machine, found or {}))
+            return _Seen(root, found is not None, endpoint(self._machine, found or {}))
         except Unreadable as error:
-            return _Seen(root, why=str(error))
+            return _Seen(root, found is not None, why=str(error))
 
     def _root(self, flags: Mapping[str, str] | None) -> str:
         if flags and flags.get("root-dir"):

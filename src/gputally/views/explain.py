@@ -135,7 +135,7 @@ def _hints(trace: Trace) -> Iterator[str]:
         yield "no GPU names this process, so it has no series"
     if identity is not None and identity.conflict:
         yield "its cgroup hierarchies contradict each other, so nobody is charged"
-    if identity is not None and identity.role == "monitor":
+    if identity is not None and identity.role == "monitor" and trace.owner.kind == "host":
         yield "it only watches over a container, and is no workload"
     if identity is not None and identity.kind == "pod" and not trace.owner.namespace:
         yield "a pod whose name nobody told: see gputally_source_up for who names pods, and mend one"
