@@ -9,7 +9,6 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputally.outputs.checksums import summed
 from gputally.outputs.rendering import AFRESH, Packers, Part, Text, together
 
 small = st.binary(max_size=200)
@@ -60,12 +59,6 @@ def test_what_changed_once_is_packed_with_its_neighbours_again_after_a_while() -
         text = Text(tuple(parts), 0, 0, packers)
         assert gzip.decompress(text.plain_gzip) == text.plain
         assert len(packers.plain.stretches) == (3 if 5 <= number < AFRESH else 1)
-
-
-@given(st.binary(), st.lists(st.binary(), max_size=4))
-def test_the_sum_of_a_piece_is_known_wherever_it_stands(before: bytes, pieces: list[bytes]) -> None:
-    whole = before + b"".join(pieces)
-    assert summed(pieces).after(zlib.crc32(before)) == zlib.crc32(whole)
 
 
 def test_packed_text_is_one_gzip_member_that_any_program_reads() -> None:

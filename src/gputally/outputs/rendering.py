@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress, groupby
 from operator import attrgetter, is_not
 
-from gputally.outputs.checksums import Summed, summed
+from isal import isal_zlib as zlib
 
 AFRESH = 100
 """Texts after which it is looked anew which of their parts change."""
-LEVEL, MEMORY = 1, 6
-"""With less memory than zlib's default such text is packed faster, and no worse."""
+LEVEL = 1
 GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\x03"
 EOF = b"# EOF\n"
 
@@ -77,11 +75,6 @@ class Stretch:
     size: int
     deflated: bytes
 
-    @cached_property
-    def summed(self) -> Summed:
-        """Worked out when the same parts come again: then they need not be read any more."""
-        return summed(self.pieces)
-
 
 class Packer:
     """Makes gzip files of one text after the other, in one format.
@@ -101,24 +94,22 @@ class Packer:
 
     def gzip(self, parts: tuple[Part, ...]) -> bytes:
         """All parts as one gzip file."""
-        stream = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS, MEMORY)
+        stream = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
         packed, checksum, size = [GZIP_HEADER], 0, 0
         before, self.stretches = self.stretches, []
         known = {id(stretch.parts[0]): stretch for stretch in before}
         for run in self._divided((*parts, self._end)):
             stretch = known.get(id(run[0]))
-            if stretch is not None and stretch.parts == run:
-                checksum = stretch.summed.after(checksum)
-            else:
+            if stretch is None or stretch.parts != run:
                 stretch = self._pack(run, stream)
-                for piece in stretch.pieces:
-                    checksum = zlib.crc32(piece, checksum)
+            for piece in stretch.pieces:
+                checksum = zlib.crc32(piece, checksum)
             self.stretches.append(stretch)
             packed.append(stretch.deflated)
             size += stretch.size
         return b"".join([*packed, stream.flush(), struct.pack("<II", checksum, size & 0xFFFFFFFF)])
 
-    def _pack(self, parts: tuple[Part, ...], stream: zlib._Compress) -> Stretch:
+    def _pack(self, parts: tuple[Part, ...], stream: zlib.Compress) -> Stretch:
         pieces = [piece for part in parts for piece in (self._above(part), part.lines)]
         # Flushed, so that nothing that follows refers to anything before it.
         deflated = b"".join([*map(stream.compress, pieces), stream.flush(zlib.Z_FULL_FLUSH)])
