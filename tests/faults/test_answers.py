@@ -1,6 +1,8 @@
-"""Answers that are missing, mean nothing, lie differently or cannot be true (F10, F12 to F16, F18, F20)."""
+"""Answers that are missing, no text, lie differently or cannot be true (F10, F12 to F16, F18, F20, F31)."""
 
 from pathlib import Path
+
+import pytest
 
 from tests.daemon import find
 from tests.fakes.nvml import CALLS, R535, FakeNvml, build
@@ -174,3 +176,19 @@ def test_F20_the_counter_of_a_module_says_so(fake: FakeNvml) -> None:
         samples = node.wait_for(lambda s: well(s, fake, 0, 1))
         assert find(samples, "gputally_gpu_info", uuid=fake.gpus[0].uuid, energy_scope="module") == [1]
         assert find(samples, "gputally_gpu_info", uuid=fake.gpus[1].uuid, energy_scope="gpu") == [1]
+
+
+@pytest.mark.parametrize("isolation", ["off", "process"])
+def test_F31_bytes_that_are_no_text_cost_no_gpu_its_reading(fake: FakeNvml, isolation: str) -> None:
+    fake.control.driver_version = "570.133\udcff"
+    fake.gpus[0].name = "NVIDIA \udcff100"
+    fake.gpus[0].serial = fake.gpus[0].vbios = "\udcff"
+    fake.gpus[1].uuid = "GPU-\udcff"
+    with daemon(fake, "--nvml.isolation", isolation) as node:
+        samples = node.wait_for(lambda s: well(s, fake, 0, 2, 3))
+        assert find(samples, "gputally_gpu_power_watts", uuid="GPU-\ufffd") == [200]
+        told = {"model": "NVIDIA \ufffd100", "driver_version": "570.133\ufffd", "serial": "\ufffd"}
+        assert find(samples, "gputally_gpu_info", uuid=fake.gpus[0].uuid, **told) == [1]
+        assert find(samples, "gputally_gpu_up") == [1, 1, 1, 1]
+        assert find(samples, "gputally_faults_total") == [0]
+        assert find(samples, "gputally_nvml_errors_total") == []

@@ -159,6 +159,19 @@ def test_a_gpu_without_counter_and_samples_is_well_between_intervals() -> None:
     assert (device.state, device.utilization_ratio) == (State.OK, 0.03)
 
 
+def test_a_gpu_whose_answers_make_no_sense_is_failing_and_the_others_are_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    machine = Scripted({GPU: ALIVE | {LIST: ["not a record"]}, OTHER: ALIVE})
+    gpu = machine.gpus[GPU]
+    readings = play(machine, *[nothing] * 7, lambda: gpu.update({LIST: []}), *[nothing] * 12)
+    states = [[device.state for device in reading.devices] for reading in readings]
+    assert states[0] == states[8] == [State.FAILING, State.OK]
+    assert states[-1] == [State.OK, State.OK]
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert GPU in caplog.text
+
+
 def test_what_a_whole_gpu_could_not_is_asked_again_in_another_layout() -> None:
     machine = Scripted({GPU: DIVIDED, "MIG-1": PART})
     gpu = machine.gpus[GPU]

@@ -199,8 +199,15 @@ class NvmlSource:
             answers = reading.result()
         except Unreadable as error:
             self._fail(seat, error, now)
+        except Exception as error:  # whatever it is, it costs no other GPU its reading
+            if repr(error) != seat.fault:
+                log.exception(
+                    "GPU %d (%s): it answers what cannot be read", seat.gpu.index, seat.gpu.ask.uuid
+                )
+            seat.fault = repr(error)
+            self._fail(seat, Unreadable(repr(error)), now)
         else:
-            seat.code, seat.pause, seat.not_before = None, 0.0, 0.0
+            seat.code, seat.pause, seat.not_before, seat.fault = None, 0.0, 0.0, ""
             if answers.pace is Pace.INTERVAL:
                 seat.gauges_not_before = now + REST * answers.took
             denied, seat.device = seat.device.denied, self._device(seat, answers)
@@ -252,7 +259,7 @@ class NvmlSource:
             state = State.HUNG
         else:
             state = state_of(error.code)
-            seat.code = error.code
+            seat.code = error.code or 0
             seat.pause = min(max(2 * seat.pause, FIRST_RETURN * self._interval), LAST_RETURN * self._interval)
             seat.not_before = now + seat.pause
         seat.identify = True

@@ -61,11 +61,13 @@ class Gpu:
                 self.fixed = self.fixed or self.ask.fields(FIXED, {})
             values = self._values(pace) if read else {}
             self._register(events if read else NEVER)
-        except Gone as gone:
+        except Exception as error:
             self._processes.pause()
             self.ask.renew()
             self._registered = NEVER
-            raise gone.args[0] from None
+            if isinstance(error, Gone):
+                raise error.args[0] from None
+            raise
         return Answers(self.ask.uuid, pace, values, self._clock.monotonic() - began)
 
     def _identify(self) -> None:

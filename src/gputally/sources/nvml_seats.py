@@ -38,7 +38,9 @@ class Seat:
     reading: asyncio.Future[Answers] | None = None
     identify: bool = True
     code: int | None = None
-    """With what it last failed; None while it answers."""
+    """With what it last failed, 0 where that was no code; None while it answers."""
+    fault: str = ""
+    """What was wrong with its last answers that nobody had thought of."""
     pause: float = 0.0
     not_before: float = 0.0
     gauges_not_before: float = 0.0
