@@ -80,6 +80,8 @@ def test_F13_records_of_no_known_layout_are_left_out_and_counted(fake: FakeNvml)
     with daemon(fake) as node:
         samples = node.wait_for(lambda s: find(s, "gputally_nvml_errors_total", code="none"))
         assert find(samples, "gputally_workload_memory_used_bytes") == []
+        assert of(samples, fake, 0, "processes") is None
+        assert of(samples, fake, 1, "processes") == 0
         assert of(samples, fake, 0, "power_watts") is not None
 
 
@@ -91,6 +93,7 @@ def test_F13_a_list_that_cannot_be_true_is_left_out_and_counted(fake: FakeNvml) 
             lambda s: find(s, "gputally_samples_dropped_total", reason="implausible_process_list")
         )
         assert find(samples, "gputally_workload_memory_used_bytes") == []
+        assert [of(samples, fake, place, "processes") for place in range(3)] == [None, None, 0]
 
 
 def test_F14_an_old_driver_lacks_functions_and_the_rest_is_served(tmp_path: Path) -> None:
@@ -130,11 +133,33 @@ def test_F15_a_list_longer_than_its_buffer_and_growing_is_read_whole(fake: FakeN
         assert find(samples, "gputally_nvml_errors_total") == []
 
 
-def test_F15_a_list_that_never_fits_is_given_up_and_counted(fake: FakeNvml) -> None:
-    fake.answer(0, COMPUTE, 7)
+@pytest.mark.parametrize("code", [7, 4, 999])
+def test_F15_a_list_that_never_fits_is_given_up_and_counted_and_nobody_looks_gone(
+    fake: FakeNvml, code: int
+) -> None:
+    fake.gpus[0].run(US)
     with daemon(fake) as node:
-        node.wait_for(lambda s: find(s, "gputally_nvml_errors_total", code="7"))
-        assert well(node.metrics(), fake, 0, 1)
+        node.wait_for(lambda s: find(s, "gputally_workload_active", uuid=fake.gpus[0].uuid) == [1])
+        fake.answer(0, COMPUTE, code)
+        untold = node.wait_for(lambda s: find(s, "gputally_nvml_errors_total", code=str(code)))
+        assert well(untold, fake, 0, 1)
+        assert of(untold, fake, 0, "processes") is None
+        assert of(untold, fake, 1, "processes") == 0
+        assert find(untold, "gputally_workload_active") == []
+        assert len(find(untold, "gputally_workload_energy_joules_total")) == 1
+        fake.answer(0, COMPUTE, 0)
+        node.wait_for(lambda s: find(s, "gputally_workload_active", uuid=fake.gpus[0].uuid) == [1])
+
+
+def test_F15_a_list_that_was_never_there_is_not_missed_and_one_that_was_is(fake: FakeNvml) -> None:
+    graphics = "nvmlDeviceGetGraphicsRunningProcesses_v3"
+    fake.gpus[0].run(US)
+    fake.answer(0, graphics, 4)
+    with daemon(fake) as node:
+        node.wait_for(lambda s: of(s, fake, 0, "processes") == 1 and of(s, fake, 1, "processes") == 0)
+        fake.answer(1, graphics, 999)
+        untold = node.wait_for(lambda s: of(s, fake, 1, "processes") is None)
+        assert of(untold, fake, 0, "processes") == 1
 
 
 def test_F16_garbage_samples_are_dropped_and_silence_is_zero(fake: FakeNvml) -> None:
