@@ -50,7 +50,7 @@ def of(samples: Samples, fake: FakeNvml, place: int, name: str, **labels: str) -
 
 def state(samples: Samples, fake: FakeNvml, place: int) -> str:
     """The one state that a GPU is in; nothing where it is not shown at all."""
-    names = ("ok", "lost", "hung", "reset_required", "failing", "unsupported")
+    names = ("ok", "lost", "hung", "reset_required", "failing", "unsupported", "unread")
     now = [name for name in names if of(samples, fake, place, "state", state=name)]
     assert len(now) <= 1, now
     return now[0] if now else ""

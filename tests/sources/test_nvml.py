@@ -172,6 +172,32 @@ def test_a_gpu_whose_answers_make_no_sense_is_failing_and_the_others_are_read(
     assert GPU in caplog.text
 
 
+def test_a_gpu_that_a_new_driver_does_not_have_is_lost_and_after_an_hour_forgotten() -> None:
+    machine = Scripted({GPU: ALIVE, OTHER: ALIVE})
+
+    def go() -> None:
+        machine.gpus[GPU].update(nvmlDeviceGetPowerUsage=-9)
+        machine.init = 9
+
+    def come_back() -> None:
+        machine.gpus[GPU].update(ALIVE)
+        machine.init, machine.order = None, [GPU]
+
+    def wait(seconds: float) -> Callable[[], None]:
+        return lambda: machine.clock.jump(machine.clock.monotonic() + seconds)
+
+    readings = play(machine, go, nothing, come_back, wait(60), wait(3500), wait(100))
+    states = [[device.state for device in reading.devices] for reading in readings]
+    assert [(bool(reading.down), reading.code) for reading in readings[1:4]] == [
+        (False, None),
+        (True, 9),
+        (False, None),
+    ]
+    assert states[2] == [State.UNREAD, State.UNREAD]
+    assert states[3:6] == [[State.OK, State.LOST]] * 3
+    assert states[6] == [State.OK]
+
+
 def test_what_a_whole_gpu_could_not_is_asked_again_in_another_layout() -> None:
     machine = Scripted({GPU: DIVIDED, "MIG-1": PART})
     gpu = machine.gpus[GPU]

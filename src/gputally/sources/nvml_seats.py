@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from gputally.lanes import Lane
-from gputally.model import Device, DeviceInfo, State
+from gputally.model import Device, DeviceInfo, Pace, State
 from gputally.sources.nvml_fields import Values
 from gputally.sources.nvml_gpu import Answers, Gpu
+
+TOLD_FOR = 3600.0
+"""Seconds for which a GPU is still told of that a driver loaded since does not have."""
 
 
 class Choice:
@@ -57,6 +62,55 @@ class Seat:
         return known
 
 
+class Absent:
+    """GPUs that were there and cannot be read: what is left of each."""
+
+    def __init__(self) -> None:
+        self.devices: dict[str, Device] = {}
+        self._until: dict[str, float] = {}
+
+    def add(self, device: Device, state: State) -> None:
+        """A GPU that went, or whose driver did; it is told of until it is found."""
+        if device.uuid:
+            self.devices[device.uuid] = bare(device, state)
+            self._until.pop(device.uuid, None)
+
+    def lose(self, now: float) -> None:
+        """A driver was loaded: those that it does not have are lost, and told of for a while."""
+        self.devices = {uuid: bare(device, State.LOST) for uuid, device in self.devices.items()}
+        self._until = dict.fromkeys(self.devices, now + TOLD_FOR)
+
+    def tidy(self, found: Collection[str | int], now: float) -> None:
+        """Those that were found are not absent, and of others enough was told."""
+        if self.devices:
+            self.devices = {
+                uuid: device
+                for uuid, device in self.devices.items()
+                if uuid not in found and now < self._until.get(uuid, math.inf)
+            }
+
+
+class Epochs:
+    """Of each GPU a number that grows when it came back, or its MIG layout changed."""
+
+    def __init__(self) -> None:
+        self._layouts: dict[str, tuple[str, ...] | None] = {}
+        self._changes: dict[str, int] = {}
+
+    def changes(self, answers: Answers, returned: bool) -> int:
+        """How often that was so far, with these answers."""
+        uuid = answers.uuid
+        changed = int(returned)
+        if answers.pace is Pace.INTERVAL and answers.values:
+            instances = answers.values.get("instances")
+            layout = None if instances is None else tuple(sorted(i.uuid for i in instances))
+            changed += self._layouts.setdefault(uuid, layout) != layout
+            self._layouts[uuid] = layout
+        if changed:
+            self._changes[uuid] = self._changes.get(uuid, 0) + changed
+        return self._changes.get(uuid, 0)
+
+
 def bare(device: Device, state: State) -> Device:
     """What is left of a GPU that does not answer: its name, how it is, and what it had counted."""
     return Device(
@@ -66,6 +120,7 @@ def bare(device: Device, state: State) -> Device:
         state=state,
         epoch=device.epoch,
         counters=device.counters,
+        xids=device.xids,
     )
 
 
