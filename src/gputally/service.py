@@ -125,12 +125,13 @@ async def serve(config: Config) -> bool:
 
 
 async def show(config: Config) -> bool:
-    """Print one collection as a scrape would get it; tells whether any source answered."""
+    """Print one collection as a scrape would get it; tells whether any source answered and told anything."""
     machine = open_machine(config, live=False)
     tally, site = await _collect_twice(config, machine)
     sys.stdout.buffer.write(site.body())
     sys.stdout.buffer.flush()
-    return any(health.up for health in tally.snapshot.health if health.about == "gpus")
+    answered = any(health.up for health in tally.snapshot.health if health.about == "gpus")
+    return answered and bool(tally.gpus or tally.snapshot.foreign)
 
 
 async def record(config: Config, folder: Path) -> list[Path]:

@@ -100,13 +100,14 @@ class NvmlSource:
         self._spent.tidy()
         losses = [self._take(seat, now) for seat in self._seats.values()]
         self._events.take()
-        shown = self._shown()
+        shown, known = self._shown(), {seat.device.uuid for seat in self._seats.values()}
         self.driver.heed([0 if seat.lane.stuck else seat.code for seat in shown])
         return Reading(
             devices=self._devices(shown, now),
             stuck=self._stuck(),
             losses=Losses.sum(losses),
             calls=self._spent.so_far(now) if pace is Pace.INTERVAL else {},
+            down=self._choice.nothing(self.driver.count, known, self._absent.devices),
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -12,6 +13,12 @@ from gputally.model import Device, DeviceInfo, Pace, State
 from gputally.sources.nvml_fields import Values
 from gputally.sources.nvml_gpu import Answers, Gpu
 
+log = logging.getLogger(__name__)
+
+NO_GPU = (
+    "nvml: the driver has no GPU; is one in this machine and bound to the driver, and given to this container"
+    " (NVIDIA_VISIBLE_DEVICES=all, or CDI)? `nvidia-smi -L` lists them"
+)
 TOLD_FOR = 3600.0
 """Seconds for which a GPU is still told of that a driver loaded since does not have."""
 
@@ -21,6 +28,8 @@ class Choice:
 
     def __init__(self, gpus: tuple[str, ...] = ()) -> None:
         self.all = not gpus
+        self._gpus = gpus
+        self._lacked: list[str] = []
         self.indexes = frozenset(int(g) for g in gpus if g.isdigit())
         self.uuids = frozenset(g for g in gpus if not g.isdigit())
 
@@ -31,6 +40,26 @@ class Choice:
     def wanted(self, index: int, uuid: str) -> bool:
         """A GPU that is to be read."""
         return self.all or index in self.indexes or uuid in self.uuids
+
+    def nothing(self, count: int, seated: Collection[str], absent: Collection[str]) -> str:
+        """Why there is no GPU to tell of, though the driver answers; some that are not there are logged."""
+        if not count:
+            return NO_GPU
+        if self.all:
+            return ""
+        # An empty uuid is of one that has not said yet who it is.
+        missing = [u for u in self._gpus if u in self.uuids and u not in seated and u not in absent]
+        missing = [] if "" in seated else missing
+        lacking = [g for g in self._gpus if g in missing or (g.isdigit() and int(g) >= count)]
+        told = (
+            f"--gpus {','.join(lacking)}: not there; the driver has {count} GPUs, `nvidia-smi -L` lists them"
+        )
+        if len(lacking) == len(self._gpus):
+            return f"nvml: {told}"
+        if lacking and lacking != self._lacked:
+            log.warning("%s", told)
+        self._lacked = lacking
+        return ""
 
 
 @dataclass
