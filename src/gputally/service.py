@@ -45,7 +45,7 @@ from gputally.yielding import COMMANDS, Yielding, commanded, node_inquiry
 log = logging.getLogger(__name__)
 
 GRACE = 2.0
-"""Seconds that answers under way, and then the hardware, are given when the process ends."""
+"""Seconds that answers and files under way, and then the hardware, are given when the process ends."""
 DOOM_EVERY = 5.0
 GARBAGE = 50_000
 """New objects after which the collector looks for cycles: a publication makes ten thousand, and no cycle."""
@@ -113,13 +113,14 @@ async def serve(config: Config) -> bool:
     if doom:
         log.error("ending so that a restart can mend it: %s", doom)
     log.info("ending")
-    await _end(server.stop(GRACE))
+    steps = [server.stop(GRACE)]
     if textfile is not None:
-        await _end(textfile.end())
+        steps.append(textfile.end())
     if copy is not None:
-        await _end(copy.end())
+        steps.append(copy.end())
     if keeper is not None:
-        await _end(keeper.end(ledger))
+        steps.append(keeper.end(ledger))
+    await _end(*steps)
     await _end(collector.close())
     return doom is None
 
@@ -244,9 +245,10 @@ def _keeper(config: Config, machine: Machine) -> Keeper | None:
     return Keeper(State(config.state_directory, boot_id(machine)), machine.clock)
 
 
-async def _end(step: Coroutine[None, None, None]) -> None:
+async def _end(*steps: Coroutine[None, None, None]) -> None:
+    """Take these steps beside each other: disks that hang would add up to more than we are given."""
     with suppress(TimeoutError):
-        await asyncio.wait_for(step, GRACE)
+        await asyncio.wait_for(asyncio.gather(*steps), GRACE)
 
 
 def _allow_more_descriptors() -> None:
