@@ -19,13 +19,14 @@ US = os.getpid()
 
 @pytest.fixture
 def fake(nvml_library: Path, tmp_path: Path) -> Iterator[FakeNvml]:
-    """Four GPUs, each drawing another power; whatever hangs is let go in the end."""
+    """Four GPUs, each drawing another power; whatever hangs is let go, and none was asked twice at a time."""
     fake = FakeNvml(tmp_path, gpus=4, library=nvml_library)
     for place, gpu in enumerate(fake.gpus):
         gpu.watts = 100 * (place + 1)
     yield fake
     for place in (None, *range(4)):
         fake.release(place)
+    assert fake.overlaps == 0
 
 
 def daemon(fake: FakeNvml, *flags: str, env: Mapping[str, str] | None = None) -> Daemon:

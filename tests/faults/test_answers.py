@@ -1,14 +1,38 @@
-"""Answers that are missing, no text, lie differently or cannot be true (F10, F12 to F16, F18, F20, F31)."""
+"""Answers that are missing, no text, lie differently or cannot be true (F10, F12 to F16, F18, F20, F31).
+
+Those of nvidia-smi (F11) are in tests/sources/test_smi.py.
+"""
 
 from pathlib import Path
 
 import pytest
 
 from tests.daemon import find
-from tests.fakes.nvml import CALLS, R535, FakeNvml, build
+from tests.fakes.asking import Asker
+from tests.fakes.nvml import CALLS, R535, FakeNvml, List, build
 from tests.faults.nodes import US, daemon, of, well
 
 POWER, ENERGY = "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption"
+BOTH = """
+import pynvml
+from gputally.machine.nvml import LocalNvml
+nvml = LocalNvml(sys.argv[1])
+nvml(None, "nvmlInit")
+uuid = nvml(0, "nvmlDeviceGetUUID")
+
+def of_binding():
+    try:
+        pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(0))
+    except Exception as error:
+        return type(error).__name__
+
+def ours():
+    try:
+        nvml(uuid, "nvmlDeviceGetComputeRunningProcesses")
+    except Exception as error:
+        return type(error).__name__, error.code
+"""
+"""How a call fails in the binding, and through us."""
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses_v3"
 
 
@@ -121,6 +145,17 @@ def test_F14_an_old_driver_lacks_functions_and_the_rest_is_served(tmp_path: Path
         assert of(samples, fake, 0, "pcie_replays_total") == 7
         assert of(samples, fake, 0, "throttle_seconds_total", reason="sw_power_cap") == 2.5
         assert of(samples, fake, 0, "throttle_active", reason="idle") == 1
+        assert find(samples, "gputally_nvml_errors_total") == []
+
+
+def test_F14_a_call_that_the_binding_finds_in_no_version_is_not_there(tmp_path: Path) -> None:
+    versions = [f"nvmlDeviceGetComputeRunningProcesses{suffix}" for suffix in ("", "_v2", "_v3")]
+    fake = FakeNvml(tmp_path, gpus=1, library=build(tmp_path, without=versions))
+    fake.gpus[0].run(US, lists=List.GRAPHICS)
+    told = Asker(BOTH).ask(fake, "answer([of_binding(), ours()])")
+    assert told == ["NVMLLibraryMismatchError", ["Unreadable", 13]]
+    with daemon(fake) as node:
+        samples = node.wait_for(lambda s: of(s, fake, 0, "processes") == 1)
         assert find(samples, "gputally_nvml_errors_total") == []
 
 

@@ -102,3 +102,18 @@ def test_F17_a_counter_that_starts_again_or_leaps_takes_nothing_back(fake: FakeN
         total = of(after, fake, 0, "energy_joules_total") or 0
         assert total >= (of(before, fake, 0, "energy_joules_total") or 0)
         assert (of(after, fake, 1, "energy_joules_total") or 0) < 1_000_000
+
+
+def test_F17_a_counter_that_stands_still_is_stood_in_for_by_power(fake: FakeNvml) -> None:
+    with daemon(fake) as node:
+        node.wait_for(lambda s: well(s, fake, 0, 1) and of(s, fake, 0, "energy_joules_total"))
+        fake.gpus[0].freeze()
+        frozen = node.wait_for(lambda s: of(s, fake, 0, "energy_integrated") == 1)
+        assert of(frozen, fake, 1, "energy_integrated") == 0
+        total = of(frozen, fake, 0, "energy_joules_total") or 0
+        later = node.wait_for(lambda s: (of(s, fake, 0, "energy_joules_total") or 0) > total + 100)
+        assert of(later, fake, 0, "energy_discarded_joules_total") == 0
+        fake.gpus[0].thaw()
+        moving = node.wait_for(lambda s: of(s, fake, 0, "energy_integrated") == 0)
+        assert (of(moving, fake, 0, "energy_joules_total") or 0) > total
+        assert of(moving, fake, 0, "energy_resets_total") == 0

@@ -27,6 +27,8 @@ def test_F09_a_number_given_again_is_another_instance(fake: FakeNvml) -> None:
         assert find(first, "gputally_mig_info", mig=OLD, gi="7", profile="1g.10gb", slices="1") == [1]
         assert len(find(first, "gputally_mig_info")) == 2
         assert of(first, fake, 0, "utilization_ratio") is None
+        relaid = of(first, fake, 0, "unattributed_energy_joules_total", reason="mig_change") or 0
+        assert relaid > 0
         gpu.divide([instance(NEW, 7, "2g.20gb", 20)])
         gpu.instances[0].meter = 40
         second = node.wait_for(lambda s: find(s, "gputally_mig_utilization_ratio", mig=NEW) == [0.4])
@@ -36,6 +38,8 @@ def test_F09_a_number_given_again_is_another_instance(fake: FakeNvml) -> None:
         assert of(second, fake, 0, "energy_resets_total") == 0
         total = of(second, fake, 0, "energy_joules_total") or 0
         assert total >= (of(first, fake, 0, "energy_joules_total") or 0)
+        again = of(second, fake, 0, "unattributed_energy_joules_total", reason="mig_change") or 0
+        assert again > relaid
         gpu.unite()
         gpu.run(US, memory=3 << 30)
         united = node.wait_for(lambda s: of(s, fake, 0, "utilization_ratio") is not None)
