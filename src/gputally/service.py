@@ -128,7 +128,7 @@ async def serve(config: Config) -> bool:
 async def show(config: Config) -> bool:
     """Print one collection as a scrape would get it; tells whether any source answered and told anything."""
     machine = open_machine(config, live=False)
-    tally, site = await _collect_twice(config, machine)
+    tally, site = await collect_twice(config, machine)
     sys.stdout.buffer.write(site.body())
     sys.stdout.buffer.flush()
     answered = any(health.up for health in tally.snapshot.health if health.about == "gpus")
@@ -138,7 +138,7 @@ async def show(config: Config) -> bool:
 async def record(config: Config, folder: Path) -> list[Path]:
     """Save what this machine answers, for a bug report or a test."""
     recorder = Recorder(open_machine(config, live=False))
-    await _collect_twice(config, recorder)
+    await collect_twice(config, recorder)
     recorder.end_tick()
     return recorder.save(folder)
 
@@ -185,7 +185,7 @@ def open_machine(config: Config, *, live: bool) -> Machine:
     )
 
 
-async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]:
+async def collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]:
     """Two ticks, the least from which activity can be told; the second is published."""
     collector = asking.patient_collector(config, machine)
     ledger, site = _ledger(config, machine, scraped=False), publishing.site(config, machine)
