@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
+from gputally.dialects.native import METRICS
 from gputally.machine.clocks import VirtualClock
 from gputally.machine.simulated import SimulatedMachine
 from gputally.model import Device, Holder, Pace, Reading, State, Unreadable
 from gputally.sources.nvml import NvmlSource
+from gputally.sources.nvml_ask import SLOWLY
 from gputally.sources.nvml_codes import CODES, Meaning, meaning, state_of
+from gputally.sources.nvml_fields import FIELD_VALUES, SELDOM
+from gputally.sources.nvml_values import FIELD_ROWS
 
 GPU, OTHER = "GPU-a", "GPU-b"
 Answers = dict[tuple[str | int | None, str], Any]
@@ -263,6 +268,22 @@ def test_what_hardly_changes_is_kept_for_30_seconds_and_then_asked_again() -> No
     readings = play(machine, lambda: machine.gpus[GPU].update({LIMIT: 300_000}), *[nothing] * 5)
     assert [d.power_limit_watts for d in devices(readings)] == [400.0] * 6 + [300.0]
     assert machine.asked[LIMIT] == 2
+
+
+def test_what_is_asked_seldom_is_said_to_be() -> None:
+    calls = {call[0] for row in SELDOM for call in row.calls}
+    calls |= {call[0] for row in FIELD_ROWS if row.instead is not None for call in row.instead.calls}
+    fields = {str(row.id) for row in FIELD_ROWS if row.slow}
+    told = f"asked every {SLOWLY:g} s"
+    said = set()
+    for metric in METRICS:
+        _, batch, numbers = metric.source.partition(FIELD_VALUES)
+        seldom = {word for word in re.findall(r"nvml\w+", metric.source) if word in calls}
+        seldom |= {number for number in re.findall(r"\b\d+\b", numbers if batch else "") if number in fields}
+        said |= seldom
+        assert (told in metric.source) == bool(seldom), metric.name
+        assert not seldom or " now" not in metric.help, metric.name
+    assert (calls | fields) - said == {"nvmlDeviceGetAccountingMode", "nvmlDeviceGetEccMode"}, "by their ends"
 
 
 def test_what_hardly_changes_is_asked_again_at_once_when_it_failed_or_the_gpu_fell_silent() -> None:
