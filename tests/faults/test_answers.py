@@ -86,6 +86,16 @@ def test_F12_marks_for_not_available_are_no_numbers(fake: FakeNvml) -> None:
         assert find(samples, "gputally_workload_processes", uuid=gpu.uuid) == [1]
 
 
+def test_F12_a_fan_may_run_faster_than_is_quiet_and_nothing_else_beyond_its_whole(fake: FakeNvml) -> None:
+    for gpu, speed in zip(fake.gpus, (0, 100, 135, 2**32 - 1), strict=True):
+        gpu.fans, gpu.fan_speed = 1, speed
+        gpu.utilization_gpu = speed
+    with daemon(fake) as node:
+        samples = node.wait_for(lambda s: well(s, fake, 0, 1, 2, 3))
+        assert [of(samples, fake, place, "fan_speed_ratio") for place in range(4)] == [0, 1, 1.35, None]
+        assert [of(samples, fake, place, "utilization_ratio") for place in range(4)] == [0, 1, None, None]
+
+
 def test_F13_the_width_of_a_record_is_seen_and_not_believed(tmp_path: Path) -> None:
     fake = FakeNvml(tmp_path, gpus=1, library=build(tmp_path, without=R535))
     fake.control.process_stride = 32

@@ -182,7 +182,7 @@ SENSOR_METRICS = (
     ),
     _sensor(
         "fan_speed_ratio",
-        "Fan speed the GPU asks for, as a part of the highest.",
+        "Fan speed the GPU asks for, as a part of the fastest that is quiet; it may be more than 1.",
         "fan_speed_ratio",
         "nvmlDeviceGetFanSpeed",
         absent="the board has no fan of its own",
