@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import pytest
+
 from gputally.collect import Collector
 from gputally.dialects.native import METRICS
 from gputally.model import Device, Pace, Reading, State, Unreadable
@@ -64,6 +66,23 @@ async def test_a_gpu_that_another_source_tells_of_is_told_once_and_by_that_one()
     snapshot = await Collector(Stage(), (Silent(), Silent())).collect(Pace.INTERVAL)
     assert [device.state for device in snapshot.devices] == [State.UNREAD]
     assert [(health.up, health.reason, health.code) for health in snapshot.health] == [(False, "gone", 9)]
+
+
+@awaited
+async def test_of_two_gpus_that_did_not_say_who_they_are_each_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Two(Cards):
+        async def read(self, pace: object) -> Reading:
+            return Reading(tuple(Device("", index, State.FAILING) for index in range(2)))
+
+    collector = Collector(Stage(), (Two(),))
+    for _ in range(3):
+        await collector.collect(Pace.INTERVAL)
+    assert [record.getMessage() for record in caplog.records] == [
+        "GPU 0 (unknown) is failing",
+        "GPU 1 (unknown) is failing",
+    ]
 
 
 @awaited

@@ -65,7 +65,7 @@ class Collector:
         self._ratio = ratio
         self._census = Census(machine, self._resolvers)
         self._health: dict[str, Health] = {}
-        self._states: dict[str, State] = {}
+        self._states: dict[str | int, State] = {}
         self._namespaces: Namespaces | None = None
         self._mode: str | None = None
 
@@ -162,13 +162,14 @@ class Collector:
         for device in devices:
             if device.state is State.UNREAD:
                 continue  # the source's own line says why
-            before = self._states.get(device.uuid, State.OK)
+            key = device.uuid or device.index
+            before = self._states.get(key, State.OK)
             if device.state is not before:
                 level = logging.INFO if device.state is State.OK else logging.WARNING
                 log.log(
                     level, "GPU %d (%s) is %s", device.index, device.uuid or "unknown", device.state.value
                 )
-            self._states[device.uuid] = device.state
+            self._states[key] = device.state
 
     def _roll(self, devices: Sequence[Device], now: float, pace: Pace) -> tuple[str | None, Roll]:
         """Everyone on the GPUs, and whether that is everyone; in the wrong namespace nobody is."""
