@@ -24,7 +24,7 @@ from gputally.ledger import Ledger
 from gputally.machine import Machine
 from gputally.machine.clocks import RealClock, VirtualClock
 from gputally.machine.local import LocalMachine, own_usage
-from gputally.machine.recorded import RecordedMachine
+from gputally.machine.recorded import BadRecording, RecordedMachine
 from gputally.machine.recording import Recorder
 from gputally.machine.simulated import FIXED_USAGE, SimulatedMachine
 from gputally.model import Pace
@@ -44,6 +44,8 @@ from gputally.yielding import COMMANDS, Yielding, commanded, node_inquiry
 
 log = logging.getLogger(__name__)
 
+CANNOT_WRITE = 73
+"""The exit code when a file, or standard output, takes nothing more."""
 GRACE = 2.0
 """Seconds that answers and files under way, and then the hardware, are given when the process ends."""
 DOOM_EVERY = 5.0
@@ -129,8 +131,7 @@ async def show(config: Config) -> bool:
     """Print one collection as a scrape would get it; tells whether any source answered and told anything."""
     machine = open_machine(config, live=False)
     tally, site = await collect_twice(config, machine)
-    sys.stdout.buffer.write(site.body())
-    sys.stdout.buffer.flush()
+    _say(site.body())
     answered = any(health.up for health in tally.snapshot.health if health.about == "gpus")
     return answered and bool(tally.gpus or tally.snapshot.foreign)
 
@@ -155,21 +156,24 @@ async def explain(config: Config, pid: int) -> bool:
     steps = [] if process is None else list(collector.steps(process))
     identity = None if process is None else asking.identifier(machine)(process.cgroup)
     trace = Trace(pid, snapshot, process, machine.exists(pid), identity, steps)
-    sys.stdout.write(view.explain(trace))
+    _say(view.explain(trace).encode())
     await _end(collector.close())
     return trace.is_traced
 
 
 def explain_cgroup(raw: bytes) -> None:
     """Say whose a saved /proc/PID/cgroup is."""
-    sys.stdout.write(view.identity_json(parse(raw.decode("utf-8", "replace"))))
+    _say(view.identity_json(parse(raw.decode("utf-8", "replace"))).encode())
 
 
 def open_machine(config: Config, *, live: bool) -> Machine:
     """The machine that was asked for; `live` lets recorded and simulated ones run in real time."""
     kind, _, folder = config.machine.partition(":")
     if kind == "recorded":
-        return RecordedMachine(folder, paced=live)
+        try:
+            return RecordedMachine(folder, paced=live)
+        except BadRecording as error:
+            raise BadRecording(f"--machine {config.machine} cannot be used: {error}") from None
     if kind == "simulated":
         return SimulatedMachine(
             RealClock() if live else VirtualClock(*SHOW_FROM),
@@ -262,6 +266,26 @@ def _allow_more_descriptors() -> None:
 
 def leave(code: int) -> NoReturn:
     """End at once, whatever threads are stuck in the driver; a normal exit would wait for them."""
-    sys.stdout.flush()
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _leave_unheard(error)
     sys.stderr.flush()
     os._exit(code)
+
+
+def _say(text: bytes) -> None:
+    """Print it, or end."""
+    try:
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        _leave_unheard(error)
+
+
+def _leave_unheard(error: OSError) -> NoReturn:
+    """End because nobody takes what is printed; a normal exit would try again, and fail again."""
+    if not isinstance(error, BrokenPipeError):  # a reader that has seen enough knows why
+        with suppress(OSError):
+            print(f"gputally: cannot write to standard output: {error.strerror}", file=sys.stderr, flush=True)
+    os._exit(CANNOT_WRITE)
