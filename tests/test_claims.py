@@ -9,8 +9,9 @@ import pytest
 
 from gputally import asking, loop, service
 from gputally.config import configure
-from gputally.model import Pace
-from gputally.tally import Tally
+from gputally.dialects import DIALECTS, Options
+from gputally.model import Device, Owner, Pace, Snapshot
+from gputally.tally import Claim, Gpu, Tally
 
 
 async def _play(seconds: int, **flags: str) -> list[Tally]:
@@ -72,3 +73,22 @@ def test_who_ended_is_shown_inactive_for_the_retention_and_then_no_more(tallies:
     pids = [{stay.pid for stay in tally.stays if stay.active is False} for tally in tallies]
     gone = ended[0].pid
     assert 1 <= sum(gone in each for each in pids) <= 6
+
+
+@pytest.mark.parametrize(
+    ("dialect", "jobs", "rows"), [("dcgm", True, 3), ("dcgm", False, 1), ("pod_gpu", False, 1)]
+)
+def test_jobs_that_no_label_tells_apart_are_one_row_with_all_their_energy(
+    dialect: str, jobs: bool, rows: int
+) -> None:
+    gpu = Gpu(Device("GPU-a", 0), fresh=True, energy_uj=6)
+    claims = [
+        Claim(Owner("slurm", workload=job) if job else None, "", int(job or 3), 1 / 3)
+        for job in ("1", "2", "")
+    ]
+    tally = Tally(Snapshot(0.0, 0.0), "test", (gpu,), claims={"GPU-a": tuple(claims)})
+    scope = DIALECTS[dialect].metrics(Options(jobs=jobs))[0].scope
+    found = list(scope.items(tally))
+    assert len(found) == len({scope.spell(scope.identity(row)) for row in found}) == rows
+    assert sum(row.energy_uj for row in found) == 6
+    assert sum(row.power_ratio for row in found) == pytest.approx(1)

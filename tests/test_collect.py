@@ -1,11 +1,13 @@
-"""Companions of a source: they add to its GPUs, and count for nothing else."""
+"""Sources side by side, and companions, which add to their GPUs and count for nothing else."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import pytest
+
 from gputally.collect import Collector
 from gputally.dialects.native import METRICS
-from gputally.model import Device, Pace, Reading, Unreadable
+from gputally.model import Device, Pace, Reading, State, Unreadable
 from tests.owners.stage import Cards, Stage, awaited
 
 
@@ -14,6 +16,15 @@ class Gone(Cards):
 
     async def read(self, pace: object) -> Reading:
         raise Unreadable("gone")
+
+
+class Silent(Cards):
+    """A source that is down, and remembers the GPU."""
+
+    name = "silent"
+
+    async def read(self, pace: object) -> Reading:
+        return Reading((replace(self.device, state=State.UNREAD),), down="gone", code=9)
 
 
 class Teller:
@@ -45,6 +56,39 @@ async def test_gputally_is_not_up_by_a_companion_alone() -> None:
     snapshot = await Collector(Stage(), (Gone(),), companions=(Teller(),)).collect(Pace.INTERVAL)
     assert [(health.source, health.up) for health in snapshot.health] == [("cards", False), ("teller", True)]
     assert not any(health.up for health in snapshot.health if health.about == "gpus")
+
+
+@awaited
+async def test_a_gpu_that_another_source_tells_of_is_told_once_and_by_that_one() -> None:
+    for sources in ((Cards(), Silent()), (Silent(), Cards()), (Silent(), Silent(), Cards())):
+        snapshot = await Collector(Stage(), sources).collect(Pace.INTERVAL)
+        assert [device.state for device in snapshot.devices] == [State.OK]
+    snapshot = await Collector(Stage(), (Silent(), Silent())).collect(Pace.INTERVAL)
+    assert [device.state for device in snapshot.devices] == [State.UNREAD]
+    assert [(health.up, health.reason, health.code) for health in snapshot.health] == [(False, "gone", 9)]
+
+
+@awaited
+async def test_of_two_gpus_that_did_not_say_who_they_are_each_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Two(Cards):
+        async def read(self, pace: object) -> Reading:
+            return Reading(tuple(Device("", index, State.FAILING) for index in range(2)))
+
+    collector = Collector(Stage(), (Two(),))
+    for _ in range(3):
+        await collector.collect(Pace.INTERVAL)
+    assert [record.getMessage() for record in caplog.records] == [
+        "GPU 0 (unknown) is failing",
+        "GPU 1 (unknown) is failing",
+    ]
+
+
+@awaited
+async def test_a_companion_is_not_asked_about_gpus_that_nobody_may_touch() -> None:
+    snapshot = await Collector(Stage(), (Silent(),), companions=(Teller(),)).collect(Pace.INTERVAL)
+    assert [device.activity_ratio for device in snapshot.devices] == [{}]
 
 
 def test_every_metric_has_one_row() -> None:

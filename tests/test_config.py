@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gputally.config import SETTINGS, Wrong, configure
 from gputally.parse import duration
+from tests.daemon import GPUTALLY, environment
 
 
 def gputally(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -117,6 +118,33 @@ def test_wrong_words_end_with_code_2_and_one_sentence() -> None:
         assert len(result.stderr.splitlines()) == 1
         assert result.stderr.startswith("gputally: ")
         assert not result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--interval -5s", "--interval '-5s' cannot be used: it must be a duration"),
+        ("--tick -.5s", "--tick '-.5s' cannot be used: it must be a duration"),
+        ("--machine recorded:/nowhere", "--machine recorded:/nowhere cannot be used: "),
+        ("--machine recorded:/dev/null", "/dev/null is a file, and a recording is a folder"),
+    ],
+)
+def test_what_is_wrong_with_a_setting_is_said_in_its_own_words(words: str, told: str) -> None:
+    result = gputally("show", *words.split())
+    assert result.returncode == 2
+    assert told in result.stderr
+    assert "Errno" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["show", "explain 1"])
+def test_where_nothing_can_be_printed_one_sentence_says_so(command: str) -> None:
+    words = [*GPUTALLY, *command.split(), "--machine", "simulated"]
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run(
+            words, stdout=full, stderr=subprocess.PIPE, text=True, env=environment(), timeout=60
+        )
+    assert result.returncode == 73
+    assert result.stderr == "gputally: cannot write to standard output: No space left on device\n"
 
 
 def test_flags_are_not_guessed_from_their_beginning() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from tests.golden_files import HERE, cases, expected_path, render
+from gputally.dialects import DIALECTS
+from tests.golden_files import HERE, cases, collisions, expected_path, render
 
 
 @pytest.mark.parametrize(("machine", "dialect"), cases(), ids="-".join)
@@ -25,3 +26,13 @@ def test_no_series_stands_twice_and_none_is_without_a_number(machine: str, diale
     keys = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
     assert len(keys) == len(set(keys)) == len(samples)
     assert all(sample.value == sample.value for sample in samples)
+
+
+@pytest.mark.parametrize(("machine", "dialect"), cases(), ids="-".join)
+def test_no_series_is_published_that_another_has_already(machine: str, dialect: str) -> None:
+    assert collisions(machine, dialect) == 0
+
+
+@pytest.mark.parametrize("machine", sorted({machine for machine, _ in cases()}))
+def test_dialects_beside_each_other_have_no_series_in_common(machine: str) -> None:
+    assert collisions(machine, ",".join(DIALECTS)) == 0

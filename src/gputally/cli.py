@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +22,8 @@ from gputally.setting import Setting
 
 log = logging.getLogger(__name__)
 
-OK, NOTHING_ANSWERS, USAGE, CANNOT_LISTEN, CANNOT_WRITE, RESTART = 0, 1, 2, 71, 73, 78
+OK, NOTHING_ANSWERS, USAGE, CANNOT_LISTEN, RESTART = 0, 1, 2, 71, 78
+CANNOT_WRITE = service.CANNOT_WRITE
 
 MOST_CGROUP = 2**20
 TAKES = {"record": "DIR ", "explain": "PID|--cgroup FILE ", "accounting": "status|enable "}
@@ -57,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     command, *rest = words
     if command not in COMMANDS:
         _fail(f"no command {command!r}; there are {', '.join(COMMANDS)}; see gputally --help")
-    options = _parser(command).parse_args(rest)
+    options = _parser(command).parse_args(_joined(rest))
     try:
         config = configure({s.flag: getattr(options, s.flag, None) for s in SETTINGS})
         logs.set_up(
@@ -174,6 +176,17 @@ def _settings(command: str) -> Sequence[Setting]:
     from gputally.verify_options import VERIFY_OPTIONS
 
     return VERIFY_OPTIONS
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """The words, with what begins like a number below zero joined to its flag: alone it would be one."""
+    joined: list[str] = []
+    for word in words:
+        if re.match(r"-\.?\d", word) and joined and re.match(r"--[^=]+$", joined[-1]):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _pid(text: str) -> int:

@@ -65,7 +65,7 @@ class Collector:
         self._ratio = ratio
         self._census = Census(machine, self._resolvers)
         self._health: dict[str, Health] = {}
-        self._states: dict[str, State] = {}
+        self._states: dict[str | int, State] = {}
         self._namespaces: Namespaces | None = None
         self._mode: str | None = None
 
@@ -79,11 +79,12 @@ class Collector:
     async def collect(self, pace: Pace) -> Snapshot:
         """The node as it is now."""
         readings = [await self._read(source.name, source.read(pace)) for source in self._sources]
-        devices = tuple(device for reading in readings for device in reading.devices)
+        devices = _each_once(readings)
         devices = devices or tuple(device for reading in readings for device in reading.seen)
         foreign, refused = local([family for reading in readings for family in reading.foreign], devices)
+        there = [device for device in devices if device.state is not State.UNREAD]
         for companion in self._companions:
-            more = self._read(companion.name, companion.read(pace, devices), about="more of gpus")
+            more = self._read(companion.name, companion.read(pace, there), about="more of gpus")
             readings.append(await more)
             devices = _filled(devices, readings[-1].devices)
         now = self._machine.clock.monotonic()
@@ -140,7 +141,7 @@ class Collector:
             if about == "gpus":  # a source that is not needed is neither up nor down
                 self._health.pop(name, None)
             return Reading()
-        self._note(Health(name, up=not reading.down, reason=reading.down, about=about), began)
+        self._note(Health(name, not reading.down, reading.down, reading.code, about=about), began)
         return reading
 
     def _note(self, health: Health, began: float) -> None:
@@ -159,13 +160,16 @@ class Collector:
     def _log_states(self, devices: Sequence[Device]) -> None:
         """One line when a GPU stops answering or answers again."""
         for device in devices:
-            before = self._states.get(device.uuid, State.OK)
+            if device.state is State.UNREAD:
+                continue  # the source's own line says why
+            key = device.uuid or device.index
+            before = self._states.get(key, State.OK)
             if device.state is not before:
                 level = logging.INFO if device.state is State.OK else logging.WARNING
                 log.log(
                     level, "GPU %d (%s) is %s", device.index, device.uuid or "unknown", device.state.value
                 )
-            self._states[device.uuid] = device.state
+            self._states[key] = device.state
 
     def _roll(self, devices: Sequence[Device], now: float, pace: Pace) -> tuple[str | None, Roll]:
         """Everyone on the GPUs, and whether that is everyone; in the wrong namespace nobody is."""
@@ -184,6 +188,14 @@ class Collector:
                 log.warning("%s", FIX)
         self._mode = mode if devices else self._mode
         return mode, roll
+
+
+def _each_once(readings: Sequence[Reading]) -> tuple[Device, ...]:
+    """GPUs of all sources; those of one that is down only where no other tells of them."""
+    devices = tuple(device for reading in readings if not reading.down for device in reading.devices)
+    silent = {device.uuid: device for reading in readings if reading.down for device in reading.devices}
+    known = {device.uuid for device in devices} if silent else set()
+    return (*devices, *(device for uuid, device in silent.items() if uuid not in known))
 
 
 def _without_processes(device: Device) -> Device:

@@ -43,6 +43,8 @@ class State(Enum):
     FAILING = "failing"
     UNSUPPORTED = "unsupported"
     """It is there, and answers nothing that is asked."""
+    UNREAD = "unread"
+    """Nobody can be asked about it: its driver is down, or was let go of."""
 
 
 LIBRARY_MISMATCH = 18
@@ -267,6 +269,7 @@ class Reading:
     """GPUs that it names without telling of them; believed where nobody else tells of any."""
     down: str = ""
     """Why the source is down, though it has something to tell; empty = it is up."""
+    code: int | None = None
 
 
 @dataclass(frozen=True)

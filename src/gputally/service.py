@@ -24,7 +24,7 @@ from gputally.ledger import Ledger
 from gputally.machine import Machine
 from gputally.machine.clocks import RealClock, VirtualClock
 from gputally.machine.local import LocalMachine, own_usage
-from gputally.machine.recorded import RecordedMachine
+from gputally.machine.recorded import BadRecording, RecordedMachine
 from gputally.machine.recording import Recorder
 from gputally.machine.simulated import FIXED_USAGE, SimulatedMachine
 from gputally.model import Pace
@@ -44,8 +44,10 @@ from gputally.yielding import COMMANDS, Yielding, commanded, node_inquiry
 
 log = logging.getLogger(__name__)
 
+CANNOT_WRITE = 73
+"""The exit code when a file, or standard output, takes nothing more."""
 GRACE = 2.0
-"""Seconds that answers under way, and then the hardware, are given when the process ends."""
+"""Seconds that answers and files under way, and then the hardware, are given when the process ends."""
 DOOM_EVERY = 5.0
 GARBAGE = 50_000
 """New objects after which the collector looks for cycles: a publication makes ten thousand, and no cycle."""
@@ -113,30 +115,31 @@ async def serve(config: Config) -> bool:
     if doom:
         log.error("ending so that a restart can mend it: %s", doom)
     log.info("ending")
-    await _end(server.stop(GRACE))
+    steps = [server.stop(GRACE)]
     if textfile is not None:
-        await _end(textfile.end())
+        steps.append(textfile.end())
     if copy is not None:
-        await _end(copy.end())
+        steps.append(copy.end())
     if keeper is not None:
-        await _end(keeper.end(ledger))
+        steps.append(keeper.end(ledger))
+    await _end(*steps)
     await _end(collector.close())
     return doom is None
 
 
 async def show(config: Config) -> bool:
-    """Print one collection as a scrape would get it; tells whether any source answered."""
+    """Print one collection as a scrape would get it; tells whether any source answered and told anything."""
     machine = open_machine(config, live=False)
-    tally, site = await _collect_twice(config, machine)
-    sys.stdout.buffer.write(site.body())
-    sys.stdout.buffer.flush()
-    return any(health.up for health in tally.snapshot.health if health.about == "gpus")
+    tally, site = await collect_twice(config, machine)
+    _say(site.body())
+    answered = any(health.up for health in tally.snapshot.health if health.about == "gpus")
+    return answered and bool(tally.gpus or tally.snapshot.foreign)
 
 
 async def record(config: Config, folder: Path) -> list[Path]:
     """Save what this machine answers, for a bug report or a test."""
     recorder = Recorder(open_machine(config, live=False))
-    await _collect_twice(config, recorder)
+    await collect_twice(config, recorder)
     recorder.end_tick()
     return recorder.save(folder)
 
@@ -153,21 +156,24 @@ async def explain(config: Config, pid: int) -> bool:
     steps = [] if process is None else list(collector.steps(process))
     identity = None if process is None else asking.identifier(machine)(process.cgroup)
     trace = Trace(pid, snapshot, process, machine.exists(pid), identity, steps)
-    sys.stdout.write(view.explain(trace))
+    _say(view.explain(trace).encode())
     await _end(collector.close())
     return trace.is_traced
 
 
 def explain_cgroup(raw: bytes) -> None:
     """Say whose a saved /proc/PID/cgroup is."""
-    sys.stdout.write(view.identity_json(parse(raw.decode("utf-8", "replace"))))
+    _say(view.identity_json(parse(raw.decode("utf-8", "replace"))).encode())
 
 
 def open_machine(config: Config, *, live: bool) -> Machine:
     """The machine that was asked for; `live` lets recorded and simulated ones run in real time."""
     kind, _, folder = config.machine.partition(":")
     if kind == "recorded":
-        return RecordedMachine(folder, paced=live)
+        try:
+            return RecordedMachine(folder, paced=live)
+        except BadRecording as error:
+            raise BadRecording(f"--machine {config.machine} cannot be used: {error}") from None
     if kind == "simulated":
         return SimulatedMachine(
             RealClock() if live else VirtualClock(*SHOW_FROM),
@@ -183,7 +189,7 @@ def open_machine(config: Config, *, live: bool) -> Machine:
     )
 
 
-async def _collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]:
+async def collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]:
     """Two ticks, the least from which activity can be told; the second is published."""
     collector = asking.patient_collector(config, machine)
     ledger, site = _ledger(config, machine, scraped=False), publishing.site(config, machine)
@@ -243,9 +249,10 @@ def _keeper(config: Config, machine: Machine) -> Keeper | None:
     return Keeper(State(config.state_directory, boot_id(machine)), machine.clock)
 
 
-async def _end(step: Coroutine[None, None, None]) -> None:
+async def _end(*steps: Coroutine[None, None, None]) -> None:
+    """Take these steps beside each other: disks that hang would add up to more than we are given."""
     with suppress(TimeoutError):
-        await asyncio.wait_for(step, GRACE)
+        await asyncio.wait_for(asyncio.gather(*steps), GRACE)
 
 
 def _allow_more_descriptors() -> None:
@@ -259,6 +266,26 @@ def _allow_more_descriptors() -> None:
 
 def leave(code: int) -> NoReturn:
     """End at once, whatever threads are stuck in the driver; a normal exit would wait for them."""
-    sys.stdout.flush()
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _leave_unheard(error)
     sys.stderr.flush()
     os._exit(code)
+
+
+def _say(text: bytes) -> None:
+    """Print it, or end."""
+    try:
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        _leave_unheard(error)
+
+
+def _leave_unheard(error: OSError) -> NoReturn:
+    """End because nobody takes what is printed; a normal exit would try again, and fail again."""
+    if not isinstance(error, BrokenPipeError):  # a reader that has seen enough knows why
+        with suppress(OSError):
+            print(f"gputally: cannot write to standard output: {error.strerror}", file=sys.stderr, flush=True)
+    os._exit(CANNOT_WRITE)

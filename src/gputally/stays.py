@@ -112,7 +112,8 @@ class StayBook:
         memory: int | None,
     ) -> ProcessStay:
         key, uuid = spot
-        there = uuid in fresh and any(holder.pid == key.pid for holder in fresh[uuid].holders or ())
+        holders = fresh[uuid].holders if uuid in fresh else None
+        there = any(holder.pid == key.pid for holder in holders or ())
         alive = snapshot.processes.get(key.pid)
         active = there and alive is not None and alive.key == key
         window = self._window.get(uuid, 0.0) * 1e6 if active else 0.0
@@ -128,7 +129,7 @@ class StayBook:
             uuid,
             key.pid,
             stay.process.comm,
-            active=active if uuid in fresh else None,
+            active=None if holders is None else active,
             energy_uj=energy_uj,
             memory_used_bytes=memory,
             sm_utilization_ratio=min(1.0, stay.window_us / window) if window else None,

@@ -52,7 +52,7 @@ class Workload(NamedTuple):
     uuid: str
     mig: str
     active: bool | None
-    """Whether it holds a context; None while its GPU does not answer."""
+    """Whether it holds a context; None while its GPU does not tell who does."""
     processes: int | None = None
     memory_used_bytes: int | None = None
     sm_utilization_ratio: float | None = None
@@ -114,7 +114,7 @@ class ProcessStay(NamedTuple):
     pid: int
     process: str
     active: bool | None
-    """Whether it holds a context; None while its GPU does not answer."""
+    """Whether it holds a context; None while its GPU does not tell who does."""
     energy_uj: int | None
     memory_used_bytes: int | None = None
     sm_utilization_ratio: float | None = None

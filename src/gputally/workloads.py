@@ -155,12 +155,13 @@ def _lay(
     uuids = [uuid for _, uuid, _ in shown]
     active = [one.processes > 0 for one in found]
     owners = [owner for owner, _, _ in shown]
+    listed = {uuid for uuid, device in fresh.items() if device.holders is not None}
     who = (
         owners,
         [indexes[uuid] for uuid in uuids],
         uuids,
         [mig for _, _, mig in shown],
-        [here if uuid in fresh else None for uuid, here in zip(uuids, active, strict=True)],
+        [here if uuid in listed else None for uuid, here in zip(uuids, active, strict=True)],
         [one.processes or None for one in found],
         [one.memory_used_bytes for one in found],
     )

@@ -502,7 +502,7 @@ static bool lies_in(const struct instance *part, const struct process *process)
 static int answer_processes(const struct visit *visit, u32 lists, u32 *count, void *records, size_t stride)
 {
     struct gpu *gpu = visit->gpu;
-    if (gpu->mig_mode && gpu->mig_parent_refuses && !visit->instance)
+    if (gpu->mig_mode && gpu->mig_parent_refuses & lists && !visit->instance)
         return NO_PERMISSION;
     u32 room = records ? *count : 0, newcomers = gpu->growing ? atomic_fetch_add(&gpu->grown, 1) + 1 : 0;
     u32 version, found;

@@ -273,7 +273,7 @@ struct gpu {
     u64 violation_ns[POLICIES];
 
     u32 mig_generation; /* handles of instances of an older one are invalid */
-    u32 mig_parent_refuses; /* process lists of the whole GPU need rights that we have not */
+    u32 mig_parent_refuses; /* these process lists of the whole GPU need rights that we have not */
     struct instance instances[INSTANCES];
     u32 gpm_supported;
     double meters[METERS]; /* GPM's metrics by number, in percent */

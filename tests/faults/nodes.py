@@ -19,13 +19,14 @@ US = os.getpid()
 
 @pytest.fixture
 def fake(nvml_library: Path, tmp_path: Path) -> Iterator[FakeNvml]:
-    """Four GPUs, each drawing another power; whatever hangs is let go in the end."""
+    """Four GPUs, each drawing another power; whatever hangs is let go, and none was asked twice at a time."""
     fake = FakeNvml(tmp_path, gpus=4, library=nvml_library)
     for place, gpu in enumerate(fake.gpus):
         gpu.watts = 100 * (place + 1)
     yield fake
     for place in (None, *range(4)):
         fake.release(place)
+    assert fake.overlaps == 0
 
 
 def daemon(fake: FakeNvml, *flags: str, env: Mapping[str, str] | None = None) -> Daemon:
@@ -50,7 +51,7 @@ def of(samples: Samples, fake: FakeNvml, place: int, name: str, **labels: str) -
 
 def state(samples: Samples, fake: FakeNvml, place: int) -> str:
     """The one state that a GPU is in; nothing where it is not shown at all."""
-    names = ("ok", "lost", "hung", "reset_required", "failing", "unsupported")
+    names = ("ok", "lost", "hung", "reset_required", "failing", "unsupported", "unread")
     now = [name for name in names if of(samples, fake, place, "state", state=name)]
     assert len(now) <= 1, now
     return now[0] if now else ""

@@ -1,11 +1,15 @@
-"""GPUs that hang, fall off the bus, want a reset, move, or are slow (F01, F02, F03, F07, F19)."""
+"""GPUs that hang, fall off the bus, want a reset, move, are slow, or not there (F01 to F03, F07, F19)."""
 
+import subprocess
 from pathlib import Path
 
-from tests.daemon import find
+import pytest
+
+from tests.daemon import GPUTALLY, PATIENCE, environment, find
 from tests.fakes.nvml import FakeNvml
 from tests.faults.nodes import daemon, of, state, well
 
+STRANGER = "GPU-ffffffff-5eed-4a11-8b0b-ffffffffffff"
 POWER, THROUGHPUT = "nvmlDeviceGetPowerUsage", "nvmlDeviceGetPcieThroughput"
 
 
@@ -97,3 +101,39 @@ def test_F19_pcie_throughput_comes_when_it_is_asked_for(fake: FakeNvml, tmp_path
     with daemon(fake, "--nvml.pcie-throughput") as node:
         samples = node.wait_for(lambda s: well(s, fake, 0))
         assert of(samples, fake, 0, "pcie_bytes_per_second", direction="receive") == 2_500_000
+
+
+def test_a_driver_without_gpus_is_down_and_one_line_says_what_would_help(fake: FakeNvml) -> None:
+    fake.arrange([])
+    with daemon(fake) as node:
+        none = node.wait_for(lambda s: find(s, "gputally_source_up", source="nvml") == [0])
+        assert find(none, "gputally_up") == [0]
+        asked = find(none, "gputally_snapshot_timestamp_seconds")[0]
+        node.wait_for(lambda s: find(s, "gputally_snapshot_timestamp_seconds")[0] > asked + 2)
+        said = [line["msg"] for line in node.log if line["level"] == "warning"]
+        assert len(said) == 1, said
+        assert "NVIDIA_VISIBLE_DEVICES" in said[0]
+        fake.arrange([0, 1])
+        back = node.wait_for(lambda s: well(s, fake, 0, 1))
+        assert find(back, "gputally_up") == [1]
+
+
+def test_gpus_that_are_chosen_and_not_there_are_named_once(fake: FakeNvml) -> None:
+    with daemon(fake, "--gpus", f"0,9,{STRANGER},{fake.gpus[2].uuid}") as node:
+        samples = node.wait_for(lambda s: well(s, fake, 0, 2))
+        assert len(find(samples, "gputally_gpu_up")) == 2
+        asked = fake.calls(0, POWER)
+        node.wait_for(lambda s: fake.calls(0, POWER) > asked + 2)
+        said = [line["msg"] for line in node.log if line["level"] == "warning"]
+        assert len(said) == 1, said
+        assert f"--gpus 9,{STRANGER}" in said[0]
+        assert find(samples, "gputally_source_up", source="nvml") == [1]
+
+
+@pytest.mark.parametrize("gpus", ["9", STRANGER, f"9,{STRANGER}"])
+def test_without_any_of_the_chosen_gpus_nothing_answers(fake: FakeNvml, gpus: str) -> None:
+    words = [*GPUTALLY, "show", "--nvml.library", str(fake.library), "--gpus", gpus, "--tick", "100ms"]
+    done = subprocess.run(words, env=environment(fake.env), capture_output=True, timeout=PATIENCE, text=True)
+    assert done.returncode == 1
+    assert "gputally_up 0" in done.stdout.splitlines()
+    assert done.stderr.count(f"--gpus {gpus}: not there") == 1

@@ -8,7 +8,7 @@ from gputally.machine.messages import LIST, LIST_V1
 from gputally.machine.wire import encode
 from tests.daemon import find
 from tests.fakes.background import Background
-from tests.fakes.nvml import FakeNvml
+from tests.fakes.nvml import FakeNvml, List
 from tests.fakes.rpc import RpcServer
 from tests.faults.nodes import US, daemon, instance, of
 
@@ -27,6 +27,8 @@ def test_F09_a_number_given_again_is_another_instance(fake: FakeNvml) -> None:
         assert find(first, "gputally_mig_info", mig=OLD, gi="7", profile="1g.10gb", slices="1") == [1]
         assert len(find(first, "gputally_mig_info")) == 2
         assert of(first, fake, 0, "utilization_ratio") is None
+        relaid = of(first, fake, 0, "unattributed_energy_joules_total", reason="mig_change") or 0
+        assert relaid > 0
         gpu.divide([instance(NEW, 7, "2g.20gb", 20)])
         gpu.instances[0].meter = 40
         second = node.wait_for(lambda s: find(s, "gputally_mig_utilization_ratio", mig=NEW) == [0.4])
@@ -36,6 +38,8 @@ def test_F09_a_number_given_again_is_another_instance(fake: FakeNvml) -> None:
         assert of(second, fake, 0, "energy_resets_total") == 0
         total = of(second, fake, 0, "energy_joules_total") or 0
         assert total >= (of(first, fake, 0, "energy_joules_total") or 0)
+        again = of(second, fake, 0, "unattributed_energy_joules_total", reason="mig_change") or 0
+        assert again > relaid
         gpu.unite()
         gpu.run(US, memory=3 << 30)
         united = node.wait_for(lambda s: of(s, fake, 0, "utilization_ratio") is not None)
@@ -43,11 +47,12 @@ def test_F09_a_number_given_again_is_another_instance(fake: FakeNvml) -> None:
         assert find(united, "gputally_faults_total") == [0]
 
 
-def test_F09_without_the_rights_of_the_parent_instances_are_asked(fake: FakeNvml) -> None:
+@pytest.mark.parametrize("refused", [List.COMPUTE, List.COMPUTE | List.GRAPHICS | List.MPS])
+def test_F09_without_the_rights_of_the_parent_instances_are_asked(fake: FakeNvml, refused: List) -> None:
     gpu = fake.gpus[0]
     gpu.divide([instance(OLD, 7), instance(NEW, 9)])
     gpu.run(US, memory=3 << 30, gpu_instance=9, compute_instance=0)
-    gpu.mig_parent_refuses = 1
+    gpu.mig_parent_refuses = refused
     with daemon(fake) as node:
         samples = node.wait_for(lambda s: find(s, "gputally_mig_processes", mig=NEW) == [1])
         assert find(samples, "gputally_mig_processes", mig=OLD) == [0]

@@ -1,8 +1,12 @@
 """Xids: counted, never sticky, and told even after a GPU of the set was lost (F21)."""
 
+import pytest
+
 from tests.daemon import Samples, find
 from tests.fakes.nvml import FakeNvml
 from tests.faults.nodes import daemon, of, state, well
+
+REGISTER = "nvmlDeviceRegisterEvents"
 
 
 def test_F21_xids_are_counted_with_the_time_of_the_last(fake: FakeNvml) -> None:
@@ -33,6 +37,37 @@ def test_F21_a_lost_gpu_does_not_silence_the_others(fake: FakeNvml) -> None:
         node.wait_for(lambda s: well(s, fake, 2))
         node.wait_for(lambda s: tell(fake, 2, 94) and (xids(s, fake, 2, 94) or 0) > 0)
         assert fake.control.event_sets == 1
+
+
+@pytest.mark.parametrize("code", [999, 17])
+def test_F21_a_gpu_that_could_not_be_registered_is_tried_again(fake: FakeNvml, code: int) -> None:
+    fake.answer(0, REGISTER, code, times=2)
+    with daemon(fake) as node:
+        node.wait_for(lambda s: tell(fake, 0, 31) and (xids(s, fake, 0, 31) or 0) > 0)
+        assert fake.calls(0, REGISTER) == 3
+        assert fake.calls(1, REGISTER) == 1
+        assert find(node.metrics(), "gputally_nvml_errors_total", call=REGISTER) == [2]
+
+
+@pytest.mark.parametrize("code", [3, 4])
+def test_F21_a_gpu_that_cannot_be_registered_is_let_alone(fake: FakeNvml, code: int) -> None:
+    fake.answer(0, REGISTER, code)
+    with daemon(fake) as node:
+        node.wait_for(lambda s: fake.calls(0, "nvmlDeviceGetPowerUsage") > 3 and well(s, fake, 0, 1))
+        assert fake.calls(0, REGISTER) == 1
+
+
+def test_F21_a_gpu_that_was_not_well_is_registered_anew(fake: FakeNvml) -> None:
+    with daemon(fake) as node:
+        node.wait_for(lambda s: well(s, fake, 0, 1))
+        fake.answer(1, "*", 16)
+        node.wait_for(lambda s: state(s, fake, 1) == "reset_required")
+        assert fake.calls(1, REGISTER) == 1
+        fake.answer(1, "*", 0)
+        node.wait_for(lambda s: well(s, fake, 1))
+        assert fake.calls(1, REGISTER) == 2
+        assert fake.calls(0, REGISTER) == 1
+        node.wait_for(lambda s: tell(fake, 1, 94) and (xids(s, fake, 1, 94) or 0) > 0)
 
 
 def test_F21_a_wait_that_hangs_stops_nobody(fake: FakeNvml) -> None:

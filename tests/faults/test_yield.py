@@ -26,9 +26,10 @@ PAUSED = "paused-for-mig-change"
 
 
 def rests(node: Daemon, fake: FakeNvml) -> Samples:
-    """The first scrape at rest: nothing is held, nothing of GPUs is told."""
+    """The first scrape at rest: nothing is held, and of GPUs only what they counted is told."""
     samples = node.wait_for(lambda s: find(s, "gputally_yielded") == [1] and fake.initialised == 0)
-    assert find(samples, "gputally_gpu_up") == []
+    assert set(find(samples, "gputally_gpu_up")) <= {0}
+    assert find(samples, "gputally_gpu_power_watts") == []
     assert fake.control.event_sets == fake.control.gpm_samples == 0
     return samples
 
@@ -73,7 +74,8 @@ def test_F08_at_a_request_it_lets_go_and_counts_on_from_where_it_takes_up(fake: 
         node.wait_for(lambda s: of(s, fake, 1, "energy_joules_total") == 40)
         answer = node.get("/-/yield?for=5m", method="POST")
         assert (answer.status, answer.body[:30]) == (202, b"letting go of the GPUs for 300")
-        rests(node, fake)
+        resting = rests(node, fake)
+        assert [of(resting, fake, place, "energy_joules_total") for place in range(4)] == [40, 40, 0, 0]
         fake.gpus[0].reset()
         fake.gpus[1].jump(200_000)
         assert node.get("/-/resume", method="POST").status == 202

@@ -20,6 +20,7 @@ from gputally.machine.simulation.kubelet import PODS_API
 from gputally.machine.simulation.rhythm import Rhythm
 from gputally.machine.simulation.xids import xids
 from gputally.model import ProcessKey, Unreadable
+from gputally.owners.cgroup import parse
 from gputally.owners.cri import Cri
 from gputally.owners.pods_api import PodsApi
 from gputally.owners.whereabouts import Kubelet
@@ -178,10 +179,11 @@ def test_the_default_node_tells_its_stories() -> None:
     assert all(re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", gpu) for gpu in uuids)
     assert cgroups[0] == cgroups[1]
     assert cgroups[IDLE] == []
-    docker, unit, session = cgroups[BESIDE]
+    docker, unit, session, host = cgroups[BESIDE]
     assert re.fullmatch(r"0::/system\.slice/docker-[0-9a-f]{64}\.scope\n", docker)
     assert unit == "0::/system.slice/ollama.service\n"
     assert session == "0::/user.slice/user-1000.slice/session-3.scope\n"
+    assert parse(host).kind == "host"
     pod = r"0::/kubepods\.slice/(kubepods-(burstable|besteffort)\.slice/)?kubepods(-\w+)?-pod[0-9a-f_]{36}"
     for text in (text for index in range(6) for text in cgroups[index]):
         assert re.fullmatch(pod + r"\.slice/cri-containerd-[0-9a-f]{64}\.scope\n", text)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
+from gputally.dialects.native import METRICS
 from gputally.machine.clocks import VirtualClock
 from gputally.machine.simulated import SimulatedMachine
 from gputally.model import Device, Holder, Pace, Reading, State, Unreadable
 from gputally.sources.nvml import NvmlSource
+from gputally.sources.nvml_ask import SLOWLY
 from gputally.sources.nvml_codes import CODES, Meaning, meaning, state_of
+from gputally.sources.nvml_fields import FIELD_VALUES, SELDOM
+from gputally.sources.nvml_values import FIELD_ROWS
 
 GPU, OTHER = "GPU-a", "GPU-b"
 Answers = dict[tuple[str | int | None, str], Any]
@@ -159,6 +164,45 @@ def test_a_gpu_without_counter_and_samples_is_well_between_intervals() -> None:
     assert (device.state, device.utilization_ratio) == (State.OK, 0.03)
 
 
+def test_a_gpu_whose_answers_make_no_sense_is_failing_and_the_others_are_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    machine = Scripted({GPU: ALIVE | {LIST: ["not a record"]}, OTHER: ALIVE})
+    gpu = machine.gpus[GPU]
+    readings = play(machine, *[nothing] * 7, lambda: gpu.update({LIST: []}), *[nothing] * 12)
+    states = [[device.state for device in reading.devices] for reading in readings]
+    assert states[0] == states[8] == [State.FAILING, State.OK]
+    assert states[-1] == [State.OK, State.OK]
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert GPU in caplog.text
+
+
+def test_a_gpu_that_a_new_driver_does_not_have_is_lost_and_after_an_hour_forgotten() -> None:
+    machine = Scripted({GPU: ALIVE, OTHER: ALIVE})
+
+    def go() -> None:
+        machine.gpus[GPU].update(nvmlDeviceGetPowerUsage=-9)
+        machine.init = 9
+
+    def come_back() -> None:
+        machine.gpus[GPU].update(ALIVE)
+        machine.init, machine.order = None, [GPU]
+
+    def wait(seconds: float) -> Callable[[], None]:
+        return lambda: machine.clock.jump(machine.clock.monotonic() + seconds)
+
+    readings = play(machine, go, nothing, come_back, wait(60), wait(3500), wait(100))
+    states = [[device.state for device in reading.devices] for reading in readings]
+    assert [(bool(reading.down), reading.code) for reading in readings[1:4]] == [
+        (False, None),
+        (True, 9),
+        (False, None),
+    ]
+    assert states[2] == [State.UNREAD, State.UNREAD]
+    assert states[3:6] == [[State.OK, State.LOST]] * 3
+    assert states[6] == [State.OK]
+
+
 def test_what_a_whole_gpu_could_not_is_asked_again_in_another_layout() -> None:
     machine = Scripted({GPU: DIVIDED, "MIG-1": PART})
     gpu = machine.gpus[GPU]
@@ -224,6 +268,22 @@ def test_what_hardly_changes_is_kept_for_30_seconds_and_then_asked_again() -> No
     readings = play(machine, lambda: machine.gpus[GPU].update({LIMIT: 300_000}), *[nothing] * 5)
     assert [d.power_limit_watts for d in devices(readings)] == [400.0] * 6 + [300.0]
     assert machine.asked[LIMIT] == 2
+
+
+def test_what_is_asked_seldom_is_said_to_be() -> None:
+    calls = {call[0] for row in SELDOM for call in row.calls}
+    calls |= {call[0] for row in FIELD_ROWS if row.instead is not None for call in row.instead.calls}
+    fields = {str(row.id) for row in FIELD_ROWS if row.slow}
+    told = f"asked every {SLOWLY:g} s"
+    said = set()
+    for metric in METRICS:
+        _, batch, numbers = metric.source.partition(FIELD_VALUES)
+        seldom = {word for word in re.findall(r"nvml\w+", metric.source) if word in calls}
+        seldom |= {number for number in re.findall(r"\b\d+\b", numbers if batch else "") if number in fields}
+        said |= seldom
+        assert (told in metric.source) == bool(seldom), metric.name
+        assert not seldom or " now" not in metric.help, metric.name
+    assert (calls | fields) - said == {"nvmlDeviceGetAccountingMode", "nvmlDeviceGetEccMode"}, "by their ends"
 
 
 def test_what_hardly_changes_is_asked_again_at_once_when_it_failed_or_the_gpu_fell_silent() -> None:

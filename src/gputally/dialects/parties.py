@@ -33,23 +33,26 @@ class Row(NamedTuple):
         return self.gpu.device
 
 
-def rows(tally: Tally, *, pods: bool = True, instances: bool = True) -> list[Row]:
-    """All rows of all GPUs that answer; without `instances`, a row is of the whole GPU."""
+def rows(tally: Tally, *, pods: bool = True, instances: bool = True, others: bool = True) -> list[Row]:
+    """All rows of all GPUs that answer; without `instances`, a row is of the whole GPU.
+
+    Without `others`, no label says who somebody is that is no pod.
+    """
     found: dict[tuple[object, ...], Row] = {}
     for gpu in tally.gpus:
         for row in _of_gpu(gpu, tally, pods) if gpu.fresh else ():
             part = row.instance if instances else None
             place = (gpu.device.uuid, None if part is None else part.gpu_instance)
-            key = (*place, *_who(row.owner))
+            key = (*place, *_who(row.owner, others))
             found[key] = _joined(found.get(key), row._replace(instance=part))
     return list(found.values())
 
 
-def _who(owner: Owner | None) -> tuple[str, ...]:
+def _who(owner: Owner | None, others: bool) -> tuple[str, ...]:
     """What labels tell of an owner; not all know what a pod is part of."""
     if owner is None:
-        return ()
-    return (owner.namespace, owner.pod, owner.container, "" if owner.pod else owner.workload)
+        return () if others else ("", "", "", "")
+    return (owner.namespace, owner.pod, owner.container, owner.workload if others and not owner.pod else "")
 
 
 def _joined(row: Row | None, more: Row) -> Row:

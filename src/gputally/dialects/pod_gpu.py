@@ -9,6 +9,7 @@ from gputally.dialects.dcgm.values import Value
 from gputally.dialects.options import Options
 from gputally.dialects.parties import Row, rows
 from gputally.metrics import COUNTER, GAUGE, Identity, Metric, Scope
+from gputally.tally import Tally
 
 LABELS = ("gpu", "uuid", "pod_name", "pod_namespace", "container_name")
 ROWS = (
@@ -59,7 +60,11 @@ PCIE = {200: ("transmitted through PCIe TX", "transmit"), 201: ("received throug
 
 def metrics(options: Options) -> tuple[Metric, ...]:
     """The table."""
-    scope = Scope("pod_gpu", LABELS, lambda tally: rows(tally, pods=options.pods, instances=False), _identity)
+
+    def found(tally: Tally) -> list[Row]:
+        return rows(tally, pods=options.pods, instances=False, others=False)
+
+    scope = Scope("pod_gpu", LABELS, found, _identity)
     return tuple(_metric(scope, name, field) for name, field in ROWS)
 
 

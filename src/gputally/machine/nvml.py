@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import os
+import struct
 import threading
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -30,6 +32,8 @@ PLACES = (
 SONAME = "libnvidia-ml.so.1"
 RECORDS = ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2")
 SAMPLES = "nvmlDeviceGetProcessUtilization"
+ODD = (ValueError, TypeError, OSError, struct.error, ctypes.ArgumentError)
+"""What comes of an answer that the binding, or we, cannot make sense of."""
 LISTS = {f"nvmlDeviceGet{kind}RunningProcesses": kind for kind in ("Compute", "Graphics", "MPSCompute")}
 
 
@@ -74,6 +78,8 @@ class LocalNvml:
             raise Unreadable(f"{call}: {error}", error.value) from None
         except pynvml.NVMLLibraryMismatchError as error:
             raise Unreadable(f"{call}: {error}", FUNCTION_NOT_FOUND) from None
+        except ODD as error:
+            raise Unreadable(f"{call}: {error}") from None
 
     def batch(
         self, gpu: str, calls: Sequence[tuple[Any, ...]], ends: Collection[int]
@@ -148,7 +154,7 @@ class LocalNvml:
 
     def _keep(self, handle: Any) -> str:
         """The uuid behind a handle; what was kept under it may be of a time before a reset."""
-        uuid = str(_plain(pynvml.nvmlDeviceGetUUID(handle)))
+        uuid = str(_plainly(_bound("nvmlDeviceGetUUID"), handle))
         known = self._handles.get(uuid)
         if known is None or _address(known) != _address(handle):
             self._handles[uuid] = handle
@@ -193,11 +199,12 @@ def _address(handle: Any) -> int | None:
 
 
 def _bound(call: str) -> Callable[..., Any]:
-    """The binding's own function."""
-    function: Callable[..., Any] | None = getattr(pynvml, call, None)
+    """The binding's own function, without what it wraps around: that fails at bytes that are no text."""
+    function = getattr(pynvml, call, None)
     if function is None:
         raise Unreadable(f"{call}: nvidia-ml-py does not know this call", FUNCTION_NOT_FOUND)
-    return function
+    plain: Callable[..., Any] = inspect.unwrap(function)
+    return plain
 
 
 def _gpu_instance(parent: Any, number: int) -> dict[str, Any]:
@@ -217,7 +224,8 @@ def _plain(answer: Any) -> Any:
     if isinstance(answer, bytes):
         return answer.decode("utf-8", "replace")
     if isinstance(answer, ctypes.Structure):
-        return {name: _plain(getattr(answer, name)) for name, *_ in answer._fields_}
+        read = object.__getattribute__  # the binding's own fails at bytes that are no text
+        return {name: _plain(read(answer, name)) for name, *_ in answer._fields_}
     if isinstance(answer, list | tuple):
         return [_plain(item) for item in answer]
     return answer

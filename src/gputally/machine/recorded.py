@@ -236,7 +236,11 @@ def _check(folder: Path) -> None:
         about = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadRecording(f"{path}: not there, so {folder} is no recording") from None
-    except (OSError, ValueError) as error:
+    except NotADirectoryError:
+        raise BadRecording(f"{folder} is a file, and a recording is a folder") from None
+    except OSError as error:
+        raise BadRecording(f"{path}: {error.strerror}") from None
+    except ValueError as error:
         raise BadRecording(f"{path}: {error}") from None
     if about.get("format") != 1:
         raise BadRecording(

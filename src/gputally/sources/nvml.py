@@ -18,8 +18,8 @@ from gputally.sources.nvml_codes import Meaning, meaning, state_of
 from gputally.sources.nvml_driver import Driver
 from gputally.sources.nvml_events import Events
 from gputally.sources.nvml_gpu import Answers, Gpu
+from gputally.sources.nvml_seats import Absent, Epochs, Seat, bare, updated
 from gputally.sources.nvml_seats import Choice as Choice
-from gputally.sources.nvml_seats import Seat, bare, updated
 
 TURN = 0.05
 """Seconds for which a GPU is waited for before the next one is asked beside it."""
@@ -73,19 +73,20 @@ class NvmlSource:
         self._events = Events(machine)
         self._loads = self._counted = 0
         self._seats: dict[int, Seat] = {}
-        self._missing: dict[str, Device] = {}
+        self._absent = Absent()
         self._gone: frozenset[str] = frozenset()
-        self._layouts: dict[str, tuple[str, ...] | None] = {}
-        self._changes: dict[str, int] = {}
-        """GPU -> times that it came back, or that its MIG layout changed."""
+        self._epochs = Epochs()
         self._spent = Spent()
 
     async def read(self, pace: Pace) -> Reading:
         """Every GPU as it is now; one that is late is taken up when its answer comes."""
         now = self._machine.clock.monotonic()
-        self._gone = frozenset(self._missing)
-        await self.driver.resting(now, self._lanes())
-        await self._enumerate(now)
+        self._gone = frozenset(self._absent.devices)
+        try:
+            await self.driver.resting(now, self._lanes())
+            await self._enumerate(now)
+        except Unreadable as error:
+            return self._unread(error, pace, now)
         turns = Turns(self._deadline)
         hung = {seat.device.uuid for seat in self._seats.values() if seat.lane.stuck}
         for seat in self._seats.values():
@@ -99,13 +100,14 @@ class NvmlSource:
         self._spent.tidy()
         losses = [self._take(seat, now) for seat in self._seats.values()]
         self._events.take()
-        shown = self._shown()
+        shown, known = self._shown(), {seat.device.uuid for seat in self._seats.values()}
         self.driver.heed([0 if seat.lane.stuck else seat.code for seat in shown])
         return Reading(
-            devices=self._devices(shown),
-            stuck={lane.name: int(lane.stuck) for lane in (self.driver.lane, *self._lanes())},
+            devices=self._devices(shown, now),
+            stuck=self._stuck(),
             losses=Losses.sum(losses),
             calls=self._spent.so_far(now) if pace is Pace.INTERVAL else {},
+            down=self._choice.nothing(self.driver.count, known, self._absent.devices),
         )
 
     @property
@@ -133,18 +135,28 @@ class NvmlSource:
     def _lanes(self) -> list[Lane]:
         return [self._events.lane, *(seat.lane for seat in self._seats.values())]
 
+    def _stuck(self) -> dict[str, int]:
+        return {lane.name: int(lane.stuck) for lane in (self.driver.lane, *self._lanes())}
+
+    def _unread(self, error: Unreadable, pace: Pace, now: float) -> Reading:
+        """What can be said while the driver cannot be asked: which GPUs there were, and what they counted."""
+        self._forget()
+        return Reading(
+            devices=tuple(bare(device, State.UNREAD) for device in self._devices(self._shown(), now)),
+            stuck=self._stuck(),
+            calls=self._spent.so_far(now) if pace is Pace.INTERVAL else {},
+            down=str(error),
+            code=error.code,
+        )
+
     async def _enumerate(self, now: float) -> None:
         """See how many GPUs there are, and have each say who it is at its next reading."""
-        try:
-            counted = await self.driver.enumerate(now)
-        except Unreadable:
-            self._forget()
-            raise
-        if not counted:
+        if not await self.driver.enumerate(now):
             return
         if self.driver.loads != self._loads:
             self._loads = self.driver.loads
             self._forget()
+            self._absent.lose(now)
             self._events.renew()
         self._seat(self.driver.count)
 
@@ -153,6 +165,8 @@ class NvmlSource:
         for index in [i for i, seat in self._seats.items() if not seat.lane.busy]:
             seat = self._seats.pop(index)
             seat.lane.end()
+            if self._choice.wanted(index, seat.device.uuid):
+                self._absent.add(seat.device, State.UNREAD)
             if seat.reading is not None:
                 seat.reading.add_done_callback(lambda task: task.cancelled() or task.exception())
 
@@ -171,8 +185,7 @@ class NvmlSource:
         for index in [i for i in self._seats if i >= count and not self._seats[i].lane.busy]:
             seat = self._seats.pop(index)
             seat.lane.end()
-            if seat.device.uuid:
-                self._missing[seat.device.uuid] = bare(seat.device, State.LOST)
+            self._absent.add(seat.device, State.LOST)
 
     def _ask(self, seat: Seat, pace: Pace, now: float, turns: Turns, hung: set[str]) -> None:
         if seat.reading is not None or seat.lane.busy or now < seat.not_before:
@@ -199,8 +212,15 @@ class NvmlSource:
             answers = reading.result()
         except Unreadable as error:
             self._fail(seat, error, now)
+        except Exception as error:  # whatever it is, it costs no other GPU its reading
+            if repr(error) != seat.fault:
+                log.exception(
+                    "GPU %d (%s): it answers what cannot be read", seat.gpu.index, seat.gpu.ask.uuid
+                )
+            seat.fault = repr(error)
+            self._fail(seat, Unreadable(repr(error)), now)
         else:
-            seat.code, seat.pause, seat.not_before = None, 0.0, 0.0
+            seat.code, seat.pause, seat.not_before, seat.fault = None, 0.0, 0.0, ""
             if answers.pace is Pace.INTERVAL:
                 seat.gauges_not_before = now + REST * answers.took
             denied, seat.device = seat.device.denied, self._device(seat, answers)
@@ -212,8 +232,8 @@ class NvmlSource:
 
     def _device(self, seat: Seat, answers: Answers) -> Device:
         before, values = self._seated(seat, answers.uuid), answers.values
-        epoch = self._epoch(before, answers)
-        values["epoch"] = epoch
+        back = before.state in (State.LOST, State.RESET_REQUIRED) or answers.uuid in self._gone
+        values["epoch"] = self.driver.loads + self._epochs.changes(answers, back)
         if answers.pace is Pace.INTERVAL:
             values["counters"] = Counters(**{name: values.pop(name) for name in COUNTED if name in values})
             return updated(seat.blank_of(answers.uuid, before.info), values)
@@ -225,23 +245,9 @@ class NvmlSource:
         before = seat.device
         if before.uuid == uuid:
             return before
-        if before.uuid:
-            self._missing[before.uuid] = bare(before, State.LOST)
+        self._absent.add(before, State.LOST)
         info = DeviceInfo(**self.driver.versions, **seat.gpu.info)
         return Device(uuid=uuid, index=before.index, info=info)
-
-    def _epoch(self, before: Device, answers: Answers) -> int:
-        """A number that grows with every load of the driver, return of the GPU and change of its layout."""
-        uuid = answers.uuid
-        if answers.pace is Pace.INTERVAL and answers.values:
-            instances = answers.values.get("instances")
-            layout = None if instances is None else tuple(sorted(i.uuid for i in instances))
-            if self._layouts.setdefault(uuid, layout) != layout:
-                self._layouts[uuid] = layout
-                self._changes[uuid] = self._changes.get(uuid, 0) + 1
-        if before.state in (State.LOST, State.RESET_REQUIRED) or uuid in self._gone:
-            self._changes[uuid] = self._changes.get(uuid, 0) + 1
-        return self.driver.loads + self._changes.get(uuid, 0)
 
     def _fail(self, seat: Seat, error: Unreadable, now: float) -> None:
         if meaning(error.code) is Meaning.DRIVER:
@@ -252,7 +258,7 @@ class NvmlSource:
             state = State.HUNG
         else:
             state = state_of(error.code)
-            seat.code = error.code
+            seat.code = error.code or 0
             seat.pause = min(max(2 * seat.pause, FIRST_RETURN * self._interval), LAST_RETURN * self._interval)
             seat.not_before = now + seat.pause
         seat.identify = True
@@ -269,10 +275,10 @@ class NvmlSource:
         ]
         return sorted(seats, key=lambda seat: seat.lane.stuck)
 
-    def _devices(self, shown: list[Seat]) -> tuple[Device, ...]:
+    def _devices(self, shown: list[Seat], now: float) -> tuple[Device, ...]:
         seated: Mapping[str | int, Device] = {s.device.uuid or s.gpu.index: s.device for s in shown}
-        self._missing = {uuid: device for uuid, device in self._missing.items() if uuid not in seated}
-        devices = sorted((*self._missing.values(), *seated.values()), key=_PLACE)
+        self._absent.tidy(seated.keys(), now)
+        devices = sorted((*self._absent.devices.values(), *seated.values()), key=_PLACE)
         return tuple(
             [
                 updated(device, {"xids": xids}) if (xids := self._events.xids(device.uuid)) else device

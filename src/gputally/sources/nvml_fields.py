@@ -83,6 +83,11 @@ def ratio(percent: Any) -> float | None:
     return percent / 100 if percent is not None and 0 <= percent <= 100 else None
 
 
+def fan_ratio(percent: Any) -> float | None:
+    """The same of a fan, whose whole is what is thought quiet enough: NVIDIA says that it may run faster."""
+    return None if percent in _BLANKS or percent < 0 else float(percent / 100)
+
+
 def named(name: str, scale: float = 1) -> Put:
     """The number itself, in base units."""
 
@@ -231,7 +236,7 @@ GAUGES = (
         "nvmlDeviceGetCurrentClocksEventReasons",
         "nvmlDeviceGetCurrentClocksThrottleReasons",
     ),
-    row(one("fan_speed_ratio", ratio), "nvmlDeviceGetFanSpeed"),
+    row(one("fan_speed_ratio", fan_ratio), "nvmlDeviceGetFanSpeed"),
 )
 """Every interval, each by a call of its own; nvml_values.py has what comes in one batch."""
 

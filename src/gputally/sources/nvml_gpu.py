@@ -9,6 +9,7 @@ from gputally.machine import Machine
 from gputally.model import Pace, Unreadable
 from gputally.sources.nvml_ask import Asker, Gone
 from gputally.sources.nvml_batch import Spent
+from gputally.sources.nvml_codes import Meaning, meaning
 from gputally.sources.nvml_fields import ENERGY, FIXED, GAUGES, INFO, PCIE_THROUGHPUT, SELDOM, Values
 from gputally.sources.nvml_gpm import Gpm
 from gputally.sources.nvml_mig import Mig
@@ -47,7 +48,8 @@ class Gpu:
         self._known: Values = {}
         """The newest memory size and instances, for lists that are read between two intervals."""
         self._layout: tuple[str, ...] | None = None
-        self._registered = NEVER
+        self._registered = self._refused = NEVER
+        """The set of events in which it is, and the one that would not have it when it was last tried."""
 
     def read(self, pace: Pace, identify: bool, wanted: Callable[[str], bool], events: int) -> Answers:
         """Ask everything that is due; of a GPU that is not wanted, only who it is."""
@@ -60,12 +62,14 @@ class Gpu:
             if read:
                 self.fixed = self.fixed or self.ask.fields(FIXED, {})
             values = self._values(pace) if read else {}
-            self._register(events if read else NEVER)
-        except Gone as gone:
+            self._register(events if read else NEVER, pace)
+        except Exception as error:
             self._processes.pause()
             self.ask.renew()
             self._registered = NEVER
-            raise gone.args[0] from None
+            if isinstance(error, Gone):
+                raise error.args[0] from None
+            raise
         return Answers(self.ask.uuid, pace, values, self._clock.monotonic() - began)
 
     def _identify(self) -> None:
@@ -121,12 +125,14 @@ class Gpu:
             self.ask.forget()
             self._gpm.forget()
 
-    def _register(self, events: int) -> None:
+    def _register(self, events: int, pace: Pace) -> None:
         """Have Xids of this GPU told to the set of that number; done here, so that a hang is our own."""
-        if events == NEVER or events == self._registered:
+        if events in (NEVER, self._registered) or (events == self._refused and pace is Pace.TICK):
             return
-        self._registered = events
         try:
             self.ask.supported(self.ask.uuid, REGISTER)
-        except Unreadable:
-            return
+        except Unreadable as error:
+            if meaning(error.code) not in (Meaning.ABSENT, Meaning.DENIED):
+                self._refused = events  # until the next interval
+                return
+        self._registered = events

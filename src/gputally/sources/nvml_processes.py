@@ -128,19 +128,29 @@ class Processes:
             self._holders = found
         return {"holders": self._holders, "listed_at": self.ask.machine.clock.monotonic()}
 
-    def _lists(self, uuid: str, total_bytes: int | None) -> Lists:
-        """What the lists of a GPU or instance say, as far as it tells them and they can be true."""
-        told = {}
+    def _lists(self, uuid: str, total_bytes: int | None) -> Lists | None:
+        """What the lists of a GPU or instance say; None if one of them has more to say than can be had."""
+        told, whole = {}, True
         for call in PROCESS_LISTS:
             try:
                 rows = self.ask.supported(uuid, call)
-            except Unreadable:
-                continue
+            except Unreadable as error:
+                if meaning(error.code) is not Meaning.EMPTY:
+                    whole = whole and not self._misses((uuid, call), error)
+                    continue
+                rows = []
             if self._believes((uuid, call), rows, total_bytes):
                 told[call] = rows
             else:
                 self.ask.drop("implausible_process_list")
-        return told
+                whole = False
+        return told if whole else None
+
+    def _misses(self, whose: tuple[str, str], error: Unreadable) -> bool:
+        """Whether who is on a GPU cannot be told without this list; one it never had is not missed."""
+        if meaning(error.code) is Meaning.ABSENT:
+            return False
+        return whose[1] == PROCESS_LISTS[0] or whose in self._believed
 
     def _believes(self, whose: tuple[str, str], rows: Rows, total_bytes: int | None) -> bool:
         """Whether a list can be true; a machine may give the very same list while it says the same."""
@@ -167,14 +177,14 @@ def _plausible(pid: int, used: int | None, total_bytes: int | None) -> bool:
 
 
 def _understood(
-    where: Mapping[tuple[int, int], str], lists: Lists, parts: Mapping[str, Lists]
+    where: Mapping[tuple[int, int], str], lists: Lists | None, parts: Mapping[str, Lists | None]
 ) -> tuple[Holder, ...] | None:
-    """Everyone once on each instance; None if no list tells anything."""
-    if not lists and not any(parts.values()):
+    """Everyone once on each instance; None if no list tells anything, or one does not tell what it should."""
+    if None in parts.values() or not (lists or any(parts.values())):
         return None
-    found = _holders(lists, where)
+    found = _holders(lists or {}, where)
     for uuid, its_lists in parts.items():
-        found |= _holders(its_lists, {}, uuid)
+        found |= _holders(its_lists or {}, {}, uuid)
     return tuple(found.values())
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gputally.model import Unreadable
-from gputally.sources.nvml_fields import Values, ratio
+from gputally.sources.nvml_fields import Values, fan_ratio, ratio
 
 ABSENT = (
     "",
@@ -139,7 +139,7 @@ GPU_COLUMNS = (
     *(Column(f"clocks.current.{k}", _entry("clock_hertz", n, whole=True)) for n, k in _CLOCKS),
     *(Column(f"clocks.max.{k}", _entry("clock_max_hertz", n, whole=True)) for n, k in _CLOCKS[:3]),
     Column("pstate", _state, is_text=True),
-    Column("fan.speed", _ratio("fan_speed_ratio")),
+    Column("fan.speed", lambda percent: {"fan_speed_ratio": fan_ratio(percent)}),
 )
 
 

@@ -77,7 +77,7 @@ def _scope(options: Options, named: Sequence[str]) -> Scope:
             more += ("" if owner is None or owner.pod else owner.workload,)
         return (*what, *part, options.hostname, options.hostname, *told, *whose, *more)
 
-    return Scope("dcgm", labels, lambda tally: rows(tally, pods=options.pods), identity)
+    return Scope("dcgm", labels, lambda tally: rows(tally, pods=options.pods, others=options.jobs), identity)
 
 
 def _dra(row: Row) -> Identity:

@@ -1,4 +1,4 @@
-"""Rows about whole GPUs: what their sensors read now; withdrawn when a GPU does not answer."""
+"""Rows about whole GPUs: what their sensors read; withdrawn when a GPU does not answer."""
 
 from __future__ import annotations
 
@@ -122,7 +122,10 @@ SENSOR_METRICS = (
         "Kepler",
     ),
     _sensor(
-        "power_limit_watts", "Power limit in force.", "power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit"
+        "power_limit_watts",
+        "Power limit in force.",
+        "power_limit_watts",
+        "nvmlDeviceGetEnforcedPowerLimit, asked every 30 s",
     ),
     _sensor(
         "power_limit_default_watts",
@@ -179,7 +182,7 @@ SENSOR_METRICS = (
     ),
     _sensor(
         "fan_speed_ratio",
-        "Fan speed the GPU asks for, as a part of the highest.",
+        "Fan speed the GPU asks for, as a part of the fastest that is quiet; it may be more than 1.",
         "fan_speed_ratio",
         "nvmlDeviceGetFanSpeed",
         absent="the board has no fan of its own",
@@ -193,16 +196,16 @@ SENSOR_METRICS = (
     ),
     _sensor(
         "pcie_link_generation",
-        "PCIe generation the link runs at now; it falls when the GPU is idle.",
+        "PCIe generation the link runs at; it falls when the GPU is idle.",
         "pcie_link_generation",
-        "nvmlDeviceGetCurrPcieLinkGeneration",
+        "nvmlDeviceGetCurrPcieLinkGeneration, asked every 30 s",
         absent="a vGPU, or not on PCIe",
     ),
     _sensor(
         "pcie_link_width",
         "PCIe lanes in use.",
         "pcie_link_width",
-        "nvmlDeviceGetCurrPcieLinkWidth",
+        "nvmlDeviceGetCurrPcieLinkWidth, asked every 30 s",
         absent="a vGPU, or not on PCIe",
     ),
     _sensor(
@@ -218,7 +221,7 @@ SENSOR_METRICS = (
         "retired_pages",
         "Memory pages taken out of use.",
         "retired_pages",
-        f"{_BATCH} 29, 30",
+        f"{_BATCH} 29, 30, asked every 30 s",
         "Kepler to Turing",
         "the GPU remaps rows in place of it, or has no ECC",
         by=("cause",),
@@ -227,7 +230,7 @@ SENSOR_METRICS = (
         "retired_pages_pending",
         "1 if pages wait for a reboot to be retired.",
         "retired_pages_pending",
-        f"{_BATCH} 31",
+        f"{_BATCH} 31, asked every 30 s",
         "Kepler to Turing",
         "the GPU remaps rows in place of it, or has no ECC",
     ),
@@ -235,7 +238,7 @@ SENSOR_METRICS = (
         "remapped_rows",
         "Memory rows replaced by spare ones.",
         "remapped_rows",
-        f"{_BATCH} 142, 143",
+        f"{_BATCH} 142, 143, asked every 30 s",
         "Ampere",
         "the GPU retires pages in place of it, or has no ECC",
         by=("cause",),
@@ -244,7 +247,7 @@ SENSOR_METRICS = (
         "remapped_rows_pending",
         "1 if rows wait for a reset to be remapped.",
         "remapped_rows_pending",
-        f"{_BATCH} 144",
+        f"{_BATCH} 144, asked every 30 s",
         "Ampere",
         "the GPU retires pages in place of it, or has no ECC",
     ),
@@ -252,7 +255,7 @@ SENSOR_METRICS = (
         "remapped_rows_failed",
         "1 if a row could not be remapped: the GPU should be replaced.",
         "remapped_rows_failed",
-        f"{_BATCH} 145",
+        f"{_BATCH} 145, asked every 30 s",
         "Ampere",
         "the GPU retires pages in place of it, or has no ECC",
     ),
@@ -260,7 +263,7 @@ SENSOR_METRICS = (
         "mode_enabled",
         "1 if the mode is on.",
         "mode_enabled",
-        "nvmlDeviceGetPersistenceMode, …AccountingMode, …EccMode, …MigMode",
+        "nvmlDeviceGetPersistenceMode, …AccountingMode, …EccMode, asked every 30 s; …MigMode",
         absent="the GPU does not have that mode",
         by=("mode",),
     ),
@@ -268,14 +271,14 @@ SENSOR_METRICS = (
         "compute_mode",
         "1 for the compute mode the GPU is in, 0 for the others.",
         _one_of(COMPUTE_MODES, "compute_mode"),
-        "nvmlDeviceGetComputeMode",
+        "nvmlDeviceGetComputeMode, asked every 30 s",
         by=("mode",),
     ),
     _sensor(
         "recovery_action",
         "1 for what the driver says must be done to mend the GPU.",
         _one_of({**RECOVERY_ACTIONS, -1: "unknown"}, "recovery_action"),
-        f"{_BATCH} 230",
+        f"{_BATCH} 230, asked every 30 s",
         "driver 570",
         by=("action",),
     ),

@@ -11,6 +11,7 @@ from gputally.machine.simulation.cast import (
     Life,
     OwnerReference,
     Pod,
+    Root,
     Session,
     Sharing,
     Unit,
@@ -268,6 +269,15 @@ _BESIDE_KUBERNETES = (
         rhythm=STEADY,
         life=Life(start=50.0, lasts=25.0, every=110.0),
         memory_bytes=2 * GIB,
+    ),
+    Workload(
+        home=Root(),
+        gpus=(6,),
+        watts=40,
+        rhythm=INFERENCE,
+        life=_DAYS,
+        comm="gpu-selftest",
+        memory_bytes=300 * MIB,
     ),
 )
 

@@ -117,7 +117,12 @@ class Session:
     number: int = 3
 
 
-Home = Pod | DockerContainer | Unit | Session
+@dataclass(frozen=True)
+class Root:
+    """Nowhere in particular: started beside all units, in the root of the cgroups."""
+
+
+Home = Pod | DockerContainer | Unit | Session | Root
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from gputally.machine.simulation.cast import DockerContainer, Home, OwnerReference, Pod, Unit, Workload
+from gputally.machine.simulation.cast import DockerContainer, Home, OwnerReference, Pod, Root, Unit, Workload
 from gputally.machine.simulation.rhythm import SLOT_US, SLOTS_PER_SECOND, bursts
 from gputally.model import Process, ProcessKey
 
@@ -153,6 +153,8 @@ def cgroup(seed: int, home: Home, turn: int) -> str:
         return f"0::/system.slice/docker-{_digest(seed, home.name, turn)}.scope\n"
     if isinstance(home, Unit):
         return f"0::/system.slice/{home.name}\n"
+    if isinstance(home, Root):
+        return "0::/\n"
     return f"0::/user.slice/user-{home.user}.slice/session-{home.number}.scope\n"
 
 
