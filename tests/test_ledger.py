@@ -43,7 +43,9 @@ class Node:
         self.grants: tuple[Grant, ...] | None = None
         self.tick(joules=0)
 
-    def tick(self, joules: float = 200.0, seconds: float = 1.0, counter: bool = True) -> Tally:
+    def tick(
+        self, joules: float = 200.0, seconds: float = 1.0, counter: bool = True, listed: bool = True
+    ) -> Tally:
         self.now += seconds
         self.energy_uj += round(joules * 1e6)
         device = self.device
@@ -61,6 +63,8 @@ class Node:
                 else tuple(Activity(pid, 0, ratio) for pid, ratio in self.busy.items() if ratio),
                 activity_seconds=seconds,
             )
+        if not listed:
+            device = replace(device, holders=None)
         if self.owners != self.told:  # as long as nobody is another one, the mapping is the same
             self.told = dict(self.owners)
         snapshot = Snapshot(self.now, self.now, (device,), PROCESSES, self.told, grants=self.grants)
@@ -309,6 +313,18 @@ def test_a_tick_in_which_the_clock_was_set_is_nobodys() -> None:
     node = Node()
     node.device = replace(node.device, clock_jumped=True)
     assert gpu(node.tick(joules=50)).unattributed_uj["clock"] == 50_000_000
+
+
+def test_who_is_not_listed_because_the_list_fails_is_not_gone() -> None:
+    node = Node(retention=5.0)
+    node.tick(joules=200)
+    node.busy = {}
+    for _ in range(10):
+        tally = node.tick(joules=0, listed=False)
+    assert workload(tally, TRAIN).energy_uj == 120_000_000
+    for _ in range(10):
+        tally = node.tick(joules=0)
+    assert not tally.workloads
 
 
 @pytest.mark.parametrize("shown", [False, True], ids=["at once", "after it was gone from the text"])

@@ -268,8 +268,9 @@ class Ledger:
             for account in self._work.values():
                 account.window_us = account.window_uj = 0
         for place, account in self._roster.absent():
-            if place[1] not in fresh:
-                account.seen_at = now  # of a GPU that does not answer, nobody can say who left it
+            device = fresh.get(place[1])
+            if device is None or device.holders is None:
+                account.seen_at = now  # of a GPU that does not tell who is there, nobody can say who left it
         if self._over(now):
             self.file()  # who is charged is seen, and so may not be over
         for place in self._over(now):
