@@ -62,7 +62,10 @@ def test_a_pod_is_explained_with_who_named_it() -> None:
     assert result.returncode == 0
     assert '6. traced to kind="pod" namespace="' in result.stdout
     assert "asked pods_api: answers" in result.stdout
-    assert "asked cri: down: no socket of a container runtime was found" in result.stdout
+    assert (
+        "asked cri at /run/containerd/containerd.sock, by the kubelet's command line: answers"
+        in result.stdout
+    )
 
 
 @awaited
