@@ -15,6 +15,8 @@ T = TypeVar("T")
 
 SPARE = 2
 """Threads that are kept while there is nothing to ask."""
+AT_ONCE = 0.005
+"""Seconds for which the loop itself waits for calls: most return sooner than it could be woken."""
 
 
 class Lane:
@@ -54,6 +56,10 @@ class Turns:
         self._returned: deque[_Asked] = deque()
         self._alarm: asyncio.TimerHandle | None = None
         self._news: asyncio.Future[None] | None = None
+        self._done = threading.Lock()
+        self._done.acquire()
+        self._watched = False
+        """The loop waits for just this to be done."""
 
     def add(self, lane: Lane, call: Callable[[], T]) -> asyncio.Future[T]:
         """Have an idle lane make the call when its turn comes; Unreadable once the deadline has passed."""
@@ -66,10 +72,13 @@ class Turns:
 
     def begin(self) -> None:
         """Let a thread make the calls that wait, beside those that are out."""
+        self._begin(self._work)
+
+    def _begin(self, work: Callable[[], None]) -> None:
         if self._alarm is None:
             self._alarm = self._loop.call_later(self._deadline, self._give_up)
         try:
-            _CREW.do(self._work)
+            _CREW.do(work)
         except RuntimeError as error:  # the system lets us have no more threads
             while self._waiting:
                 asked = self._waiting.popleft()
@@ -79,10 +88,23 @@ class Turns:
 
     async def all(self, turn: float) -> None:
         """Have every call begun: when the one before returned, or did not within its turn."""
+        if not self._waiting or self._at_once():
+            return
+        told = await self._told(turn)
         while self._waiting:
-            told = await self._told(turn, begin=True)
-            while told and self._waiting:
-                told = await self._told(turn)
+            told = await self._told(turn, begin=not told)
+
+    def _at_once(self) -> bool:
+        """Have the calls made, and wait for a moment; tells whether all have returned."""
+        self._watched = True
+        self._begin(self._work_watched)
+        done = self._done.acquire(timeout=AT_ONCE)
+        self._watched = False
+        # Who has not seen that nobody watches any more has let go before.
+        done = done or self._done.acquire(blocking=False)
+        if done:
+            self._tell()
+        return done
 
     async def _told(self, turn: float, *, begin: bool = False) -> int:
         """How many calls have returned, once that is all of them or the turn is over."""
@@ -95,7 +117,18 @@ class Turns:
         return self._tell()
 
     def _work(self) -> None:
-        """In a thread of the crew: make calls until none waits."""
+        """In a thread of the crew: make calls until none waits, and say so."""
+        self._make_calls()
+        self._say_so()
+
+    def _work_watched(self) -> None:
+        """The same for a loop that watches: it need not be woken."""
+        self._make_calls()
+        self._done.release()
+        if not self._watched:
+            self._say_so()
+
+    def _make_calls(self) -> None:
         while self._waiting:
             try:
                 asked = self._waiting.popleft()
@@ -106,6 +139,8 @@ class Turns:
             except BaseException as failure:  # noqa: BLE001  it belongs to whoever asked
                 asked.error = failure
             self._returned.append(asked)
+
+    def _say_so(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._hear)
         except RuntimeError:

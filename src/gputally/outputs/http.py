@@ -18,8 +18,8 @@ from tornado.httpserver import HTTPServer
 from tornado.httputil import (
     HTTPConnection,
     HTTPHeaders,
+    HTTPInputError,
     HTTPMessageDelegate,
-    HTTPServerRequest,
     RequestStartLine,
     ResponseStartLine,
 )
@@ -143,8 +143,8 @@ class HttpServer:
     def _expect_body(self, stream: IOStream) -> None:
         self._watch(stream, self._limits.body_seconds)
 
-    def _answer(self, request: HTTPServerRequest) -> None:
-        answer, connection = self._ask(request), cast(HTTP1Connection, request.connection)
+    def _answer(self, request: Request, connection: HTTP1Connection) -> None:
+        answer = self._ask(request)
         start = ResponseStartLine("HTTP/1.1", answer.status, responses.get(answer.status, "Unknown"))
         headers = HTTPHeaders({"Content-Type": answer.content_type, "X-Content-Type-Options": "nosniff"})
         for name, value in (("Content-Length", str(len(answer.body))), *answer.headers):
@@ -157,11 +157,11 @@ class HttpServer:
         self._track(connection.stream, written)
         connection.finish()
 
-    def _ask(self, request: HTTPServerRequest) -> Answer:
+    def _ask(self, request: Request) -> Answer:
         if request.method not in ("GET", "HEAD") and request.path not in self._commands:
             return Answer(405, b"only GET and HEAD are allowed\n", headers=(("Allow", "GET, HEAD"),))
         try:
-            return self._respond(_plain(request))
+            return self._respond(request)
         except Exception as error:
             place = "".join(traceback.format_tb(error.__traceback__))
             if place not in self._logged and len(self._logged) < 100:
@@ -222,12 +222,16 @@ class _Message(HTTPMessageDelegate):
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
     ) -> None:
         start = cast(RequestStartLine, start_line)
-        self._request = HTTPServerRequest(connection=self._connection, start_line=start, headers=headers)
+        if len(headers.get_list("Host")) != 1 and start.version != "HTTP/1.0":
+            raise HTTPInputError("a request names its host, and once")
+        path, _, query = start.path.partition("?")
+        peer = getattr(self._connection.context, "remote_ip", "")
+        self._request = Request(start.method, path, query, headers, peer)
         if "Content-Length" in headers or "Transfer-Encoding" in headers:
             self._owner._expect_body(self._connection.stream)
 
     def finish(self) -> None:
-        self._owner._answer(self._request)
+        self._owner._answer(self._request, self._connection)
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -239,11 +243,6 @@ def _bind(host: str, port: int) -> socket.socket:
         trouble = "is in use" if getattr(error, "errno", 0) == errno.EADDRINUSE else "cannot be listened on"
         reason = str(getattr(error, "strerror", error)).partition(" (while attempting")[0]
         raise BindError(f"port {port} on {host or 'all addresses'} {trouble} ({reason})") from error
-
-
-def _plain(request: HTTPServerRequest) -> Request:
-    method, peer = request.method or "", request.remote_ip or ""
-    return Request(method, request.path, request.query, request.headers, peer)
 
 
 def _has_unread(stream: IOStream) -> bool:
