@@ -47,6 +47,15 @@ def test_F09_a_number_given_again_is_another_instance(fake: FakeNvml) -> None:
         assert find(united, "gputally_faults_total") == [0]
 
 
+def test_a_driver_that_claims_billions_of_places_is_asked_for_a_few(fake: FakeNvml) -> None:
+    gpu = fake.gpus[0]
+    gpu.divide([instance(OLD, 7)])
+    gpu.mig_devices_max = 2**32 - 1
+    with daemon(fake) as node:
+        told = node.wait_for(lambda s: find(s, "gputally_mig_info", mig=OLD) == [1])
+        assert of(told, fake, 0, "up") == 1
+
+
 @pytest.mark.parametrize("refused", [List.COMPUTE, List.COMPUTE | List.GRAPHICS | List.MPS])
 def test_F09_without_the_rights_of_the_parent_instances_are_asked(fake: FakeNvml, refused: List) -> None:
     gpu = fake.gpus[0]

@@ -11,6 +11,8 @@ from gputally.sources.nvml_codes import Meaning, meaning
 from gputally.sources.nvml_fields import MEMORY, MIG_MODE, Values
 
 BY_INDEX = "nvmlDeviceGetMigDeviceHandleByIndex"
+MOST_PLACES = 64
+"""GPUs have seven; no answer of a driver makes us ask for more than this."""
 
 
 @dataclass
@@ -31,7 +33,7 @@ class Mig:
             self._known.clear()
             return
         slices = self._try(self.ask.uuid, "nvmlDeviceGetMaxMigDeviceCount")
-        uuids = [self._at(index) for index in range(slices or 0)]
+        uuids = [self._at(index) for index in range(min(slices or 0, MOST_PLACES))]
         found = {uuid: self._known.get(uuid) or self._describe(uuid) for uuid in uuids if uuid}
         self._known = {uuid: instance for uuid, instance in found.items() if instance is not None}
         values |= {"instances": tuple(map(self._now, self._known.values())), "slices": slices}
