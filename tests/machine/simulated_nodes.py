@@ -20,6 +20,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "nvmlDeviceGetFieldValues": ([[82, 0], [197, 0], [29, 0]],),
     "nvmlGpmMetricsGet": ([1, 2, 10],),
     "nvmlGpmMigMetricsGet": (2, [1]),
+    "nvmlGpuInstanceGetInfo": (2,),
     "nvmlDeviceGetTemperatureThreshold": (1,),
 }
 
