@@ -61,6 +61,19 @@ def test_what_changed_once_is_packed_with_its_neighbours_again_after_a_while() -
         assert len(packers.plain.stretches) == (3 if 5 <= number < AFRESH else 1)
 
 
+def test_many_small_parts_are_packed_as_well_as_in_one_piece() -> None:
+    parts = [
+        Part(
+            f"# HELP a_{n} Of {n}.\n".encode(),
+            b"",
+            b"".join(b'a_%d{gpu="%d"} %d\n' % (n, g, n * g) for g in range(8)),
+        )
+        for n in range(99)
+    ]
+    text = Text(tuple(parts), 0, 0)
+    assert len(text.plain_gzip) < 1.3 * len(zlib.compress(text.plain, 1))
+
+
 def test_packed_text_is_one_gzip_member_that_any_program_reads() -> None:
     text = Text((Part(b"# a\n", b"# b\n", b"x 1\n" * 9000), Part(b"# c\n", b"# d\n", b"y 1\n")), 0, 0)
     unpacker = zlib.decompressobj(31)
