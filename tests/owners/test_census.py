@@ -131,16 +131,21 @@ async def test_a_process_that_stays_costs_one_small_file_a_minute() -> None:
 
 
 @awaited
-async def test_a_known_process_costs_no_question() -> None:
+async def test_known_processes_cost_a_few_small_files_a_tick_each_in_its_turn() -> None:
     stage, cards = Stage(), Cards(*range(1, 201))
     for pid in range(1, 201):
         stage.start(pid, DOCKER)
+        stage.files[f"/proc/{pid}/cgroup"] = DOCKER.encode()
     collector = Collector(stage, (cards,))
     await take(stage, cards, collector=collector)
     asked = dict(stage.asked)
-    for second in range(1, 50):
+    for second in range(1, 61):
+        before = stage.asked["file"]
         await stage.clock.until(1000 + second)
         await collector.collect(Pace.TICK if second % 5 else Pace.INTERVAL)
+        assert stage.asked["file"] - before in (3, 4)
+    files = asked.pop("file", 0)
+    assert stage.asked.pop("file") - files == pytest.approx(200, abs=1)
     assert dict(stage.asked) == asked
 
 
@@ -223,7 +228,7 @@ class Hasty:
         device = Device(
             GPU, 0, holders=listed, activities=sampled, listed_at=listed_at, sampled_at=sampled_at
         )
-        return self.census.take([device], time.monotonic(), Pace.TICK)
+        return self.census.take([device], time.monotonic())
 
 
 @pytest.mark.parametrize("sampled", [False, True])

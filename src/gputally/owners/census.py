@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
 
 from gputally.machine import Machine
-from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Holder, Owner, Pace, Process, ProcessKey
+from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Holder, Owner, Process, ProcessKey
 from gputally.owners import Resolver, resolve
 
 DEPARTED_FOR = 30.0
@@ -36,12 +36,11 @@ class Roll:
 
 @dataclass
 class _Entry:
-    """A process and when it was last looked at."""
+    """A process, and how long it has been known."""
 
     process: Process
     owner: Owner
     met_at: float
-    read_at: float
     ended_at: float | None = None
 
 
@@ -60,17 +59,19 @@ class Census:
         self._held: frozenset[int] = frozenset()
         """Everyone who is among those."""
         self._named: frozenset[int] = frozenset()
-        self._look_at = 0.0
+        self._turns: deque[_Entry] = deque()
+        """Who is to be looked at again, the one that was not for the longest time first."""
+        self._owed = self._looked_at = 0.0
+        """How many of them, and since when."""
         self._roll: Roll | None = None
         """The newest, as long as it stays true if the GPUs name the same processes."""
 
-    def take(self, devices: Sequence[Device], now: float, pace: Pace) -> Roll:
+    def take(self, devices: Sequence[Device], now: float) -> Roll:
         """Everyone whom a GPU names now, and for a while those who just went."""
         for key in self._machine.ended():
             self._depart(key, now)
         named = self._pids(devices)
-        if pace is Pace.INTERVAL:
-            self._look_again(now)
+        self._look_again(now)
         if self._roll is not None and (named is self._named or named == self._named):
             return self._roll
         strangers = sorted(named - self._living.keys())
@@ -118,29 +119,35 @@ class Census:
         if process.started_monotonic is not None and process.started_monotonic > named_at:
             return False
         self._departed.pop(pid, None)  # whatever had this number before, it is somebody else
-        self._living[pid] = _Entry(process, resolve(self._resolvers, process), now, now)
+        entry = self._living[pid] = _Entry(process, resolve(self._resolvers, process), now)
+        self._turns.append(entry)
         return True
 
     def _look_again(self, now: float) -> None:
-        """Read again those not read for a minute: a process can be moved to another cgroup."""
-        if now < self._look_at:
+        """Look at everybody once a minute, a few at a time: a process can be moved to another cgroup."""
+        self._owed += len(self._turns) * min(1.0, (now - self._looked_at) / MOVED_WITHIN)
+        self._looked_at = now
+        while self._owed >= 1 and self._turns:
+            self._owed -= 1
+            entry = self._turns.popleft()
+            if entry.ended_at is None:
+                self._turns.append(entry)
+                self._look_at(entry, now)
+
+    def _look_at(self, entry: _Entry, now: float) -> None:
+        # It is watched, so this number is still its own.
+        pid = entry.process.key.pid
+        cgroup = self._machine.file(f"/proc/{pid}/cgroup")
+        if cgroup is not None and cgroup.decode("utf-8", "replace") == entry.process.cgroup:
             return
-        for pid in [p for p, entry in self._living.items() if now - entry.read_at >= MOVED_WITHIN]:
-            entry = self._living[pid]
-            entry.read_at = now
-            # It is watched, so this number is still its own.
-            cgroup = self._machine.file(f"/proc/{pid}/cgroup")
-            if cgroup is not None and cgroup.decode("utf-8", "replace") == entry.process.cgroup:
-                continue
-            process, self._roll = self._machine.process(pid), None
-            if process is None:
-                continue  # it is ending: the watch will tell, and until then it is who it was
-            if process.key != entry.process.key:
-                self._depart(entry.process.key, now)
-            elif process.cgroup != entry.process.cgroup:
-                entry.process, entry.owner = process, resolve(self._resolvers, process)
-                entry.met_at = now
-        self._look_at = min([now, *[entry.read_at for entry in self._living.values()]]) + MOVED_WITHIN
+        process, self._roll = self._machine.process(pid), None
+        if process is None:
+            return  # it is ending: the watch will tell, and until then it is who it was
+        if process.key != entry.process.key:
+            self._depart(entry.process.key, now)
+        elif process.cgroup != entry.process.cgroup:
+            entry.process, entry.owner = process, resolve(self._resolvers, process)
+            entry.met_at = now
 
     def _settle(self, now: float) -> None:
         """Ask again for names that were still coming; after a while they are given up."""
