@@ -34,7 +34,7 @@ class Columns(Sequence[T], Generic[T]):
         return tuple.__new__(self._kind, [column[place] for column in self.columns])
 
 
-def picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def picker(places: Sequence[int | slice]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """What takes those places of a column, in that order."""
     if len(places) < 2:  # of one alone, itemgetter would not make a row
         return lambda column: [column[place] for place in places]

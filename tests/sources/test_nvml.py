@@ -15,9 +15,9 @@ from gputally.machine.clocks import VirtualClock
 from gputally.machine.simulated import SimulatedMachine
 from gputally.model import Device, Holder, Pace, Reading, State, Unreadable
 from gputally.sources.nvml import NvmlSource
-from gputally.sources.nvml_ask import SLOWLY
 from gputally.sources.nvml_codes import CODES, Meaning, meaning, state_of
 from gputally.sources.nvml_fields import FIELD_VALUES, SELDOM
+from gputally.sources.nvml_seldom import SLOWLY
 from gputally.sources.nvml_values import FIELD_ROWS
 
 GPU, OTHER = "GPU-a", "GPU-b"

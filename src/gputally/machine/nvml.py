@@ -43,11 +43,11 @@ class LocalNvml:
     def __init__(self, library: str | None = None) -> None:
         self._library = library
         self._handles: dict[str, Any] = {}
-        self._ready: dict[str, dict[str, Callable[..., Any]]] = {}
+        self._ready: dict[tuple[Gpu, str], Callable[..., Any]] = {}
         """Calls that were made before, on the handle that they were made on."""
         self._own = _Own()
         self._tables = Tables()
-        self._meters = Meters()
+        self._meters = Meters(self._tables.function)
         self._events = EventSet()
         self._of_system: dict[str, Callable[..., Any]] = {
             "nvmlInit": self._init,
@@ -69,11 +69,7 @@ class LocalNvml:
     def __call__(self, gpu: Gpu, call: str, *args: Any) -> Any:
         """Answer one call, or raise Unreadable with NVML's return code."""
         try:
-            if isinstance(gpu, int):
-                return self._identify(gpu)
-            ready = self._ready.get(gpu) if gpu is not None else None
-            ask = ready.get(call) if ready is not None else None
-            return (ask or self._prepare(gpu, call))(*args)
+            return (self._ready.get((gpu, call)) or self._prepare(gpu, call))(*args)
         except pynvml.NVMLError as error:
             raise Unreadable(f"{call}: {error}", error.value) from None
         except pynvml.NVMLLibraryMismatchError as error:
@@ -105,8 +101,10 @@ class LocalNvml:
             numbers = self._own.numbers[calls] = Numbers(calls, self._tables.function)
         return numbers
 
-    def _prepare(self, gpu: str | None, call: str) -> Callable[..., Any]:
+    def _prepare(self, gpu: Gpu, call: str) -> Callable[..., Any]:
         """The function behind a call, with its GPU; looked up once, since each is called very often."""
+        if isinstance(gpu, int):
+            return partial(self._identify, gpu)
         if gpu is None:
             return self._of_system.get(call) or partial(_plainly, _bound(call))
         handle = self._handle(gpu)
@@ -123,7 +121,7 @@ class LocalNvml:
             ask = partial(self._of_handle[call], handle)
         else:
             ask = partial(_plainly, _bound(call), handle)
-        self._ready.setdefault(gpu, {})[call] = ask
+        self._ready[gpu, call] = ask
         return ask
 
     def _record(self, call: str, handle: Any) -> Any:
@@ -158,7 +156,8 @@ class LocalNvml:
         known = self._handles.get(uuid)
         if known is None or _address(known) != _address(handle):
             self._handles[uuid] = handle
-            self._ready.pop(uuid, None)
+            for question in [question for question in list(self._ready) if question[0] == uuid]:
+                self._ready.pop(question, None)
         return uuid
 
     def _handle(self, uuid: str) -> Any:

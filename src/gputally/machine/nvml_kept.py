@@ -25,21 +25,20 @@ _METRIC = struct.Struct("=Iid24x")
 class Meters:
     """The older sample of each GPU and instance; each is asked by one thread at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, find: Callable[[str], Any]) -> None:
+        self._find = find
         self._older: dict[tuple[str, int | None], tuple[Any, float]] = {}
         self._spare: list[Any] = []
-        self._requests = threading.local()
+        self._own = _Own()
 
     def whole(self, uuid: str, handle: Any, metrics: Sequence[int]) -> dict[str, Any]:
         """Metric -> value over the time since this GPU was last asked."""
-        take = pynvml.nvmlGpmSampleGet
-        return self._since((uuid, None), lambda sample: take(handle, sample), metrics)
+        return self._since((uuid, None), "nvmlGpmSampleGet", (handle,), metrics)
 
     def instance(self, uuid: str, handle: Any, gpu_instance: int, metrics: Sequence[int]) -> dict[str, Any]:
         """The same of one MIG instance."""
-        take = pynvml.nvmlGpmMigSampleGet
-        key = (uuid, gpu_instance)
-        return self._since(key, lambda sample: take(handle, ctypes.c_uint(gpu_instance), sample), metrics)
+        args = (handle, ctypes.c_uint(gpu_instance))
+        return self._since((uuid, gpu_instance), "nvmlGpmMigSampleGet", args, metrics)
 
     def free(self) -> None:
         """Give all samples back."""
@@ -51,47 +50,62 @@ class Meters:
                 pynvml.nvmlGpmSampleFree(sample)
 
     def _since(
-        self, key: tuple[str, int | None], take: Callable[[Any], Any], metrics: Sequence[int]
+        self, key: tuple[str, int | None], take: str, args: tuple[Any, ...], metrics: Sequence[int]
     ) -> dict[str, Any]:
+        ask = self._find(take)
         sample = self._spare.pop() if self._spare else pynvml.nvmlGpmSampleAlloc()
-        now = time.monotonic()
-        older = self._older.get(key)
-        try:
-            take(sample)
-        except pynvml.NVMLError:
+        now, older = time.monotonic(), self._older.get(key)
+        code = ask(*args, sample)
+        if not code and older is not None and now - older[1] < APART:
+            code = NO_DATA
+        if code:
             self._spare.append(sample)
-            raise
-        if older is not None and now - older[1] < APART:
-            self._spare.append(sample)
-            raise pynvml.NVMLError(NO_DATA)
+            raise pynvml.NVMLError(code)
         self._older[key] = (sample, now)
         if older is None:
             raise pynvml.NVMLError(NO_DATA)
-        try:
-            return self._compare(older[0], sample, metrics)
-        finally:
-            self._spare.append(older[0])
+        self._spare.append(older[0])
+        return self._compare(older[0], sample, metrics)
 
     def _compare(self, older: Any, newer: Any, metrics: Sequence[int]) -> dict[str, Any]:
-        request, answers = self._request(tuple(metrics))
-        request.sample1, request.sample2 = older, newer
-        pynvml.nvmlGpmMetricsGet(request)
-        told = _METRIC.iter_unpack(answers)
-        return {str(metric): {"error": code} if code else value for metric, code, value in told}
+        asked = self._own.comparison(tuple(metrics))
+        asked.request.sample1, asked.request.sample2 = older, newer
+        if code := self._find("nvmlGpmMetricsGet")(asked.at):
+            raise pynvml.NVMLError(code)
+        _, codes, values = zip(*_METRIC.iter_unpack(asked.answers), strict=True)
+        if not any(codes):
+            return dict(zip(asked.names, values, strict=True))
+        told = zip(asked.names, codes, values, strict=True)
+        return {name: {"error": code} if code else value for name, code, value in told}
 
-    def _request(self, metrics: tuple[int, ...]) -> tuple[Any, memoryview]:
-        """This thread's question for these metrics, and where in it the answer is written."""
-        own: dict[tuple[int, ...], tuple[Any, memoryview]] = self._requests.__dict__.setdefault("own", {})
-        if metrics not in own:
-            request = pynvml.c_nvmlGpmMetricsGet_t()
-            request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-            request.numMetrics = len(metrics)
-            for place, metric in enumerate(metrics):
-                request.metrics[place].metricId = metric
-            first = type(request).metrics.offset
-            answers = memoryview(request).cast("B")[first : first + _METRIC.size * len(metrics)]
-            own[metrics] = (request, answers)
-        return own[metrics]
+
+class _Own(threading.local):
+    """What a thread has for itself."""
+
+    def __init__(self) -> None:
+        self._comparisons: dict[tuple[int, ...], _Comparison] = {}
+
+    def comparison(self, metrics: tuple[int, ...]) -> _Comparison:
+        """The one for these metrics."""
+        known = self._comparisons.get(metrics)
+        if known is None:
+            known = self._comparisons[metrics] = _Comparison(metrics)
+        return known
+
+
+class _Comparison:
+    """A question for what happened between two samples, and where in it the answer is written."""
+
+    def __init__(self, metrics: Sequence[int]) -> None:
+        self.names = [str(metric) for metric in metrics]
+        self.request = pynvml.c_nvmlGpmMetricsGet_t()
+        self.request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        self.request.numMetrics = len(metrics)
+        for place, metric in enumerate(metrics):
+            self.request.metrics[place].metricId = metric
+        self.at = ctypes.byref(self.request)
+        first = type(self.request).metrics.offset
+        self.answers = memoryview(self.request).cast("B")[first : first + _METRIC.size * len(metrics)]
 
 
 class EventSet:

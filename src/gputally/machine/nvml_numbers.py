@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pynvml
 
+from gputally.columns import picker
 from gputally.machine.nvml_tables import FUNCTION_NOT_FOUND
 from gputally.model import Unreadable
 
@@ -87,15 +88,20 @@ class Numbers:
         self._layout = struct.Struct("=" + "".join(layout.format for layout in layouts))
         self._buffer = ctypes.create_string_buffer(self._layout.size)
         self._calls: list[tuple[Callable[..., int], tuple[Any, ...]]] = []
-        self._answers: list[tuple[int | slice, tuple[str, ...]]] = []
+        self._records: list[tuple[int, tuple[str, ...]]] = []
+        """Place of an answer -> names of its numbers."""
+        where: list[int | slice] = []
         offset = number = 0
-        for (name, *args), layout in zip(calls, layouts, strict=True):
-            places = [ctypes.byref(self._buffer, offset + place) for place in layout.arguments]
-            ctypes.memmove(places[0], layout.begin, len(layout.begin))
-            self._calls.append((_function(name, find), (*args, *places)))
+        for place, ((name, *args), layout) in enumerate(zip(calls, layouts, strict=True)):
+            pointers = [ctypes.byref(self._buffer, offset + argument) for argument in layout.arguments]
+            ctypes.memmove(pointers[0], layout.begin, len(layout.begin))
+            self._calls.append((_function(name, find), (*args, *pointers)))
             numbers = len(layout.format.replace("4x", ""))
-            self._answers.append((number if numbers == 1 else slice(number, number + numbers), layout.names))
+            where.append(number if numbers == 1 else slice(number, number + numbers))
+            if layout.names:
+                self._records.append((place, layout.names))
             offset, number = offset + struct.calcsize(f"={layout.format}"), number + numbers
+        self._pick = picker(where)
 
     def __call__(self, handle: Any, ends: Collection[int]) -> Answers:
         """Answers: a number, a few, a record, or Unreadable, and then none follows if it is one of `ends`."""
@@ -108,13 +114,15 @@ class Numbers:
                 failed[len(times) - 2] = code
                 if code in ends:
                     break
-        told = self._layout.unpack(self._buffer)
-        answers: list[Any] = [
-            dict(zip(names, told[at], strict=True)) if names else told[at] for at, names in self._answers
-        ]
-        for place, code in failed.items():
-            answers[place] = Unreadable(f"{self._calls[place][0].__name__}: {pynvml.NVMLError(code)}", code)
-        return answers[: len(times) - 1], times
+        answers: list[Any] = [*self._pick(self._layout.unpack(self._buffer))]
+        for place, names in self._records:
+            answers[place] = dict(zip(names, answers[place], strict=True))
+        if failed:
+            for place, code in failed.items():
+                said = f"{self._calls[place][0].__name__}: {pynvml.NVMLError(code)}"
+                answers[place] = Unreadable(said, code)
+            del answers[len(times) - 1 :]
+        return answers, times
 
 
 def _function(name: str, find: Callable[[str], Any]) -> Callable[..., int]:

@@ -12,10 +12,8 @@ from gputally.machine import Machine
 from gputally.model import Unreadable
 from gputally.sources.nvml_batch import Batch, Call, Spent, batch
 from gputally.sources.nvml_codes import NOT_SUPPORTED, Meaning, meaning
-from gputally.sources.nvml_fields import FIELD_VALUES, SAMPLES, Field, FieldValue, Values
+from gputally.sources.nvml_fields import FIELD_VALUES, SAMPLES, Field, Put, Values
 
-SLOWLY = 30.0
-"""Seconds after which slow rows are asked again."""
 MALFORMED = (TypeError, ValueError, KeyError, IndexError, AttributeError)
 
 Rows = tuple[Field, ...]
@@ -29,18 +27,10 @@ class _Sheet(NamedTuple):
     """Those of some rows that this GPU did not say it cannot, and their calls."""
 
     rows: list[Field]
+    puts: list[Put]
     spent: list[Sequence[float]]
     """Where to append what their calls took."""
     make: Batch
-
-
-class _Due(NamedTuple):
-    """Numbered fields that are to be asked, as the call wants them, and rows for those that the GPU lacks."""
-
-    rows: list[FieldValue]
-    wanted: list[list[int]]
-    keys: list[str]
-    instead: Rows
 
 
 @dataclass
@@ -54,18 +44,11 @@ class Asker:
     failed: bool = False
     """Since `begin`: whether anything was answered, and whether anything failed that is supported."""
     denied: set[str] = field(default_factory=set)
-    _kept: Values = field(default_factory=dict)
-    """What slow rows told when they were last asked."""
-    _recalled: Values | None = None
-    """The same, as it was handed out; None after any of it changed."""
-    _told: set[Field | FieldValue] = field(default_factory=set)
-    """Slow rows that need not be asked yet."""
-    _asked_all_at: float | None = None
+    _made: dict[str, list[Sequence[float]]] = field(default_factory=dict)
+    """Call -> where to append what it took."""
     _left: dict[Field, tuple[Call, ...]] = field(default_factory=dict)
     """Row -> those of its calls that this GPU did not say it cannot; all of them where there is none."""
     _sheets: dict[Rows, _Sheet] = field(default_factory=dict)
-    _due: _Due | None = None
-    _absent: set[FieldValue] = field(default_factory=set)
     _unsupported: set[tuple[Any, ...]] = field(default_factory=set)
     _errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     _dropped: Counter[str] = field(default_factory=Counter)
@@ -75,25 +58,11 @@ class Asker:
         """A new reading."""
         self.answered = self.failed = False
 
-    def begin_all(self) -> None:
-        """A reading of everything; after a while that includes the slow rows."""
-        now = self.machine.clock.monotonic()
-        if self._asked_all_at is None or now - self._asked_all_at >= SLOWLY:
-            self._asked_all_at = now
-            self.denied.clear()
-            self._drop_kept()
-
-    def renew(self) -> None:
-        """The GPU fell silent: what it told before is not kept."""
-        self._asked_all_at = None
-
     def forget(self) -> None:
         """What it could not is no longer true: another driver, another layout, another GPU."""
         self._sheets.clear()
         self._unsupported.clear()
         self._left.clear()
-        self._absent.clear()
-        self._drop_kept()
 
     def check(self) -> None:
         """Raise Gone unless something was answered since `begin`."""
@@ -114,56 +83,46 @@ class Asker:
         self._errors.clear()
         return losses
 
+    def malformed(self, call: str) -> None:
+        """An answer that is not as it should be."""
+        self._errors[call, "malformed"] += 1
+
+    def field_failed(self, number: int, code: int | None) -> None:
+        """A numbered field that this GPU knows, but did not tell."""
+        if meaning(code) is Meaning.DENIED:
+            self.denied.add(f"{FIELD_VALUES} {number}")
+        elif meaning(code) is not Meaning.EMPTY:
+            self._errors[FIELD_VALUES, str(code)] += 1
+
     def fields(self, rows: Rows, values: Values) -> Values:
         """The values, with what those rows tell."""
-        self._put(self._ready(rows), values)
+        self.put(rows, values)
         return values
 
-    def seldom(self, rows: Rows) -> None:
-        """Ask those rows that were not asked for a while; what they tell is kept."""
-        due = tuple([row for row in rows if row not in self._told])
-        if due:
-            self._told.update(due)
-            self._recalled = None
-            self._told.difference_update(self._put(self._ready(due), self._kept))
-
-    def recall(self, values: Values) -> None:
-        """Add what is kept; mappings of one name become one mapping."""
-        recalled = self._recalled
-        if recalled is None:  # what is handed out stays as it is when more is told
-            recalled = {name: dict(v) if type(v) is dict else v for name, v in self._kept.items()}
-            self._recalled = recalled
-        parts = [name for name in values.keys() & recalled.keys() if type(recalled[name]) is dict]
-        both = {name: {**values[name], **recalled[name]} for name in parts}
-        values |= recalled
-        values |= both
-
-    def field_values(self, rows: Sequence[FieldValue], values: Values) -> None:
-        """Add values of those numbered fields, all in one call; what slow rows tell is kept."""
-        due = self._due = self._due or self._fields_due(rows)
-        answers = self._field_answers(due)
-        for row, key in zip(due.rows, due.keys, strict=True):
-            raw = answers.get(key)
-            if type(raw) is dict:
-                self._note_field(row, raw.get("error"))
-            elif raw is not None:
-                self.answered = True
-                if row.slow:
-                    self._told.add(row)
-                    self._due = self._recalled = None
-                row.put(self._kept if row.slow else values, raw)
-        self.seldom(due.instead if self._due else self._fields_due(rows).instead)
+    def put(self, rows: Rows, values: Values) -> Collection[Field]:
+        """Add what the rows tell to the values; gives back rows that told nothing now, but may do later."""
+        sheet = self._sheets.get(rows) or self._sheets.setdefault(rows, self._sheet(rows))
+        answers, times = sheet.make()
+        sheet.spent.append(times)
+        if answers and Unreadable not in map(type, answers):
+            self.answered = True
+            try:
+                for put, answer in zip(sheet.puts, answers, strict=True):
+                    put(values, answer)
+                return ()
+            except MALFORMED:
+                pass  # one of them; the others are not lost
+        return self._put_each(sheet, answers, values)
 
     def supported(self, gpu: str, call: str, *args: Any) -> Any:
         """Ask, unless this GPU once said that it cannot."""
-        question = _question(gpu, call, *args) if args else (gpu, call)
-        if question in self._unsupported:
+        if self._unsupported and _question(gpu, call, *args) in self._unsupported:
             raise Unreadable(f"{call}: not supported", NOT_SUPPORTED)
         try:
             return self.ask(gpu, call, *args)
         except Unreadable as error:
             if meaning(error.code) is Meaning.ABSENT:
-                self._unsupported.add(question)
+                self._unsupported.add(_question(gpu, call, *args))
             raise
 
     def ask(self, gpu: str | int | None, call: str, *args: Any) -> Any:
@@ -178,28 +137,25 @@ class Asker:
             self._note(call, error)
             raise
         finally:
-            self.spent.on(call).append((began, monotonic()))
+            (self._made.get(call) or self._on(call)).append((began, monotonic()))
 
-    def _drop_kept(self) -> None:
-        self._told.clear()
-        self._kept, self._due, self._recalled = {}, None, None
-
-    def _ready(self, rows: Rows) -> _Sheet:
-        """The sheet of those rows, made once."""
-        return self._sheets.get(rows) or self._sheets.setdefault(rows, self._sheet(rows))
+    def _on(self, call: str) -> list[Sequence[float]]:
+        made = self._made[call] = self.spent.on(call)
+        return made
 
     def _sheet(self, rows: Rows) -> _Sheet:
         able = [row for row in rows if self._left.get(row, row.calls)]
         calls = [self._left.get(row, row.calls)[0] for row in able]
         return _Sheet(
-            able, self.spent.on(*[call[0] for call in calls]), batch(self.machine, self.uuid, calls)
+            able,
+            [row.put for row in able],
+            self.spent.on(*[call[0] for call in calls]),
+            batch(self.machine, self.uuid, calls),
         )
 
-    def _put(self, sheet: _Sheet, values: Values) -> Collection[Field]:
-        """Add what the rows tell to the values; gives back rows that told nothing now, but may do later."""
+    def _put_each(self, sheet: _Sheet, answers: Sequence[Any], values: Values) -> Collection[Field]:
+        """The same where something is wrong with an answer."""
         silent, lacking = set(), []
-        answers, times = sheet.make()
-        sheet.spent.append(times)
         for row, answer in zip(sheet.rows, answers, strict=False):  # a GPU that is lost ends it
             if type(answer) is Unreadable:
                 if self._cannot(row, answer):
@@ -211,11 +167,11 @@ class Asker:
             try:
                 row.put(values, answer)
             except MALFORMED:
-                self._errors[self._left.get(row, row.calls)[0][0], "malformed"] += 1
+                self.malformed(self._left.get(row, row.calls)[0][0])
                 silent.add(row)
         if lacking:
             self._sheets.clear()
-            silent.update(self._put(self._sheet(tuple(lacking)), values))
+            silent.update(self.put(tuple(lacking), values))
         return silent
 
     def _cannot(self, row: Field, error: Unreadable) -> bool:
@@ -226,32 +182,6 @@ class Asker:
             return False
         self._left[row] = calls[1:]
         return True
-
-    def _fields_due(self, rows: Sequence[FieldValue]) -> _Due:
-        due = [row for row in rows if row not in self._told and row not in self._absent]
-        instead = tuple(row.instead for row in rows if row.instead is not None and row in self._absent)
-        return _Due(due, [[row.id, row.scope] for row in due], [str(row.id) for row in due], instead)
-
-    def _field_answers(self, due: _Due) -> dict[str, Any]:
-        if not due.rows:
-            return {}
-        try:
-            answers = self.supported(self.uuid, FIELD_VALUES, due.wanted)
-        except Unreadable as error:
-            if meaning(error.code) is Meaning.ABSENT:
-                self._absent.update(due.rows)
-                self._due = None
-            return {}
-        return answers if isinstance(answers, dict) else {}
-
-    def _note_field(self, row: FieldValue, code: int | None) -> None:
-        if meaning(code) is Meaning.ABSENT:
-            self._absent.add(row)
-            self._due = None
-        elif meaning(code) is Meaning.DENIED:
-            self.denied.add(f"{FIELD_VALUES} {row.id}")
-        elif meaning(code) is not Meaning.EMPTY:
-            self._errors[FIELD_VALUES, str(code)] += 1
 
     def _note(self, call: str, error: Unreadable) -> None:
         what = meaning(error.code)

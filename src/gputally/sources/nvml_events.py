@@ -16,8 +16,8 @@ from gputally.sources.nvml_codes import Meaning, meaning
 
 log = logging.getLogger(__name__)
 
-WAIT_MS = 1
-"""How long one question waits; what happens between two questions is kept by the driver."""
+WAIT_MS = 0
+"""How long one question waits: not at all, since the driver keeps what happens between two questions."""
 WAIT, FREE = "nvmlEventSetWait", "nvmlEventSetFree"
 
 

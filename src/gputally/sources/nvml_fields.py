@@ -39,7 +39,7 @@ COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclu
 MODULES = ("GH200", "GB200", "GB300", "GB10")
 """Names of boards whose energy counter counts CPU and memory of the module too."""
 
-_BLANKS = (None, 2**32 - 1, 2**64 - 1)
+_BLANKS = frozenset((None, 2**32 - 1, 2**64 - 1))
 """NVML's marks for 'not available', and ours."""
 
 
@@ -135,8 +135,9 @@ _MEMORY = {f"memory_{part}_bytes": part for part in ("total", "used", "free", "r
 
 
 def _memory(values: Values, raw: Any) -> None:
-    for name, part in _MEMORY.items():
-        values[name] = number(raw.get(part))
+    parts = [*map(raw.get, _MEMORY.values())]
+    told = parts if _BLANKS.isdisjoint(parts) else map(number, parts)
+    values.update(zip(_MEMORY, told, strict=True))
 
 
 def _utilization(values: Values, raw: Any) -> None:
@@ -150,7 +151,12 @@ def _throttle(raw: int) -> Mapping[str, bool]:
 
 
 def _engine(name: str) -> Put:
-    return one(f"{name}_utilization_ratio", lambda raw: ratio(raw[0]))
+    attribute = f"{name}_utilization_ratio"
+
+    def put(values: Values, raw: Any) -> None:
+        values[attribute] = ratio(raw[0])
+
+    return put
 
 
 def _limits(values: Values, raw: Any) -> None:
@@ -180,9 +186,10 @@ PROCESS_LISTS = (
 
 ENERGY = (row(named("energy_uj", 1000), "nvmlDeviceGetTotalEnergyConsumption"),)
 """Every tick, and the utilization samples with it."""
+MODE_AND_ENERGY = (row(_mode("mig", 0), "nvmlDeviceGetMigMode"), *ENERGY)
+"""The same at an interval: what else is asked depends on the mode."""
 
 MEMORY = row(_memory, "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo")
-MIG_MODE = (row(_mode("mig", 0), "nvmlDeviceGetMigMode"),)
 
 INFO = (
     row(_model, "nvmlDeviceGetName"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +24,6 @@ PARTS = {
 """NVML's number of a meter -> what it meters."""
 METERS = list(PARTS)
 _ANSWERED = {str(number): part for number, part in PARTS.items()}
-_NUMBER = (int, float)
 
 SUPPORT = "nvmlGpmQueryDeviceSupport"
 WHOLE, INSTANCE = "nvmlGpmMetricsGet", "nvmlGpmMigMetricsGet"
@@ -72,5 +72,9 @@ class Gpm:
 
 def _ratios(answer: dict[str, Any]) -> dict[str, float]:
     """Part -> ratio; a meter of an instance may read a little over the whole."""
-    given = [(part, answer.get(number)) for number, part in _ANSWERED.items()]
-    return {part: min(1.0, value / 100) for part, value in given if isinstance(value, _NUMBER) and value >= 0}
+    given: Iterator[tuple[str, Any]] = zip(PARTS.values(), map(answer.get, _ANSWERED), strict=True)
+    return {
+        part: value / 100 if value < 100 else 1.0
+        for part, value in given
+        if type(value) in (float, int) and value >= 0
+    }

@@ -10,10 +10,21 @@ from gputally.model import Pace, Unreadable
 from gputally.sources.nvml_ask import Asker, Gone
 from gputally.sources.nvml_batch import Spent
 from gputally.sources.nvml_codes import Meaning, meaning
-from gputally.sources.nvml_fields import ENERGY, FIXED, GAUGES, INFO, PCIE_THROUGHPUT, SELDOM, Values
+from gputally.sources.nvml_fields import (
+    ENERGY,
+    FIXED,
+    GAUGES,
+    INFO,
+    MODE_AND_ENERGY,
+    PCIE_THROUGHPUT,
+    SELDOM,
+    Values,
+)
 from gputally.sources.nvml_gpm import Gpm
 from gputally.sources.nvml_mig import Mig
+from gputally.sources.nvml_numbered import Numbered
 from gputally.sources.nvml_processes import Processes
+from gputally.sources.nvml_seldom import Seldom
 from gputally.sources.nvml_values import FIELD_ROWS
 
 REGISTER = "nvmlDeviceRegisterEvents"
@@ -42,6 +53,8 @@ class Gpu:
         """Attributes of its Device that stay."""
         self._clock = machine.clock
         self._gauges = GAUGES + (PCIE_THROUGHPUT if pcie_throughput else ())
+        self._seldom = Seldom(self.ask)
+        self._numbered = Numbered(self.ask, self._seldom, FIELD_ROWS)
         self._processes = Processes(self.ask)
         self._mig = Mig(self.ask)
         self._gpm = Gpm(self.ask)
@@ -65,7 +78,7 @@ class Gpu:
             self._register(events if read else NEVER, pace)
         except Exception as error:
             self._processes.pause()
-            self.ask.renew()
+            self._seldom.renew()
             self._registered = NEVER
             if isinstance(error, Gone):
                 raise error.args[0] from None
@@ -82,14 +95,16 @@ class Gpu:
             return
         self.ask.uuid, self._registered, self._layout = uuid, NEVER, None
         self.info, self.fixed, self._known = {}, {}, {}
-        for part in (self.ask, self._processes, self._mig, self._gpm):
-            part.forget()
+        self._forget_abilities()
+        self._processes.forget()
+        self._mig.forget()
 
     def _values(self, pace: Pace) -> Values:
         self.ask.begin()
         if pace is Pace.INTERVAL:
-            self.ask.begin_all()
-        values = self.ask.fields(ENERGY, {"energy_uj": None})
+            self._seldom.begin(self._clock.monotonic())
+        first = MODE_AND_ENERGY if pace is Pace.INTERVAL else ENERGY
+        values = self.ask.fields(first, {"energy_uj": None})
         values["read_at"] = self._clock.monotonic()
         values |= self._processes.activity()
         if pace is Pace.INTERVAL:
@@ -109,9 +124,9 @@ class Gpu:
         self._mig.read(values)
         self._heed_layout(values)
         self.ask.fields(self._gauges, values)
-        self.ask.seldom(SELDOM)
-        self.ask.field_values(FIELD_ROWS, values)
-        self.ask.recall(values)
+        self._seldom.read(SELDOM)
+        self._numbered.read(values)
+        self._seldom.recall(values)
         self._gpm.read(values)
         values["gauges_at"] = self._clock.monotonic()
         self._known = values
@@ -122,8 +137,13 @@ class Gpu:
         layout = None if instances is None else tuple(instance.uuid for instance in instances)
         if layout != self._layout:
             self._layout = layout
-            self.ask.forget()
-            self._gpm.forget()
+            self._forget_abilities()
+
+    def _forget_abilities(self) -> None:
+        self.ask.forget()
+        self._seldom.forget()
+        self._numbered.forget()
+        self._gpm.forget()
 
     def _register(self, events: int, pace: Pace) -> None:
         """Have Xids of this GPU told to the set of that number; done here, so that a hang is our own."""

@@ -8,7 +8,7 @@ from typing import Any
 from gputally.model import Instance, Unreadable
 from gputally.sources.nvml_ask import Asker
 from gputally.sources.nvml_codes import Meaning, meaning
-from gputally.sources.nvml_fields import MEMORY, MIG_MODE, Values
+from gputally.sources.nvml_fields import MEMORY, Values
 
 BY_INDEX = "nvmlDeviceGetMigDeviceHandleByIndex"
 MOST_PLACES = 64
@@ -27,8 +27,7 @@ class Mig:
         self._known.clear()
 
     def read(self, values: Values) -> None:
-        """Add mode, instances and slices; no instances where the GPU is not in MIG mode or cannot be."""
-        self.ask.fields(MIG_MODE, values)
+        """Add instances and slices; none where the GPU is not in MIG mode or cannot be."""
         if not values.get("mode_enabled", {}).get("mig"):
             self._known.clear()
             return
