@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, groupby
-from operator import attrgetter
+from itertools import chain, compress, groupby
+from operator import attrgetter, ne
 from typing import Any, NamedTuple
 
-from gputally.columns import Columns
+from gputally.columns import Columns, picker
 from gputally.tally import Tally
 
 GAUGE, COUNTER, INFO = "gauge", "counter", "info"
@@ -92,17 +92,6 @@ class _Things(NamedTuple):
     """Field -> its value for each thing, where they are named tuples."""
 
 
-class _Told(NamedTuple):
-    """What the things of a scope told of one metric, and the family that this makes."""
-
-    identities: list[Any]
-    told: Sequence[Any]
-    family: Family | None
-
-
-UNTOLD = _Told([], (), None)
-
-
 def families(metrics: Iterable[Metric], tally: Tally) -> list[Family]:
     """Every row over one Tally; rows without a sample are left out."""
     return Table(metrics).families(tally)
@@ -138,29 +127,35 @@ class _Block:
         named = [m.value for m in metrics if isinstance(m.value, str) and m.value not in scope.fields]
         # All attributes of a thing in one go; the first once more, because one alone would not be a tuple.
         self._ask = attrgetter(*named, named[0]) if named else None
-        self._told: list[_Told] = []
-        """Of each row."""
+        self._fields = [m.value for m in metrics if m.value in scope.fields]
+        self._functions = [m.value for m in metrics if not isinstance(m.value, str)]
+        sources = [*named, *named[:1], *self._fields, *self._functions]
+        self._in_order = picker([sources.index(metric.value) for metric in metrics])
+        self._identities: list[Any] = []
+        self._told: Sequence[Sequence[Any]] = ()
+        """Of each row what every thing told."""
+        self._families: list[Family | None] = [None] * len(metrics)
+        self._shown: list[Family] = []
 
     def families(self, here: _Things, *, same: bool) -> list[Family]:
         """What these rows tell of the things; `same` = nothing can be another than the time before."""
-        if not (same and self._told):
-            before = self._told or [UNTOLD] * len(self._metrics)
-            self._told = [
-                known
-                if known.identities is here.identities and known.told == column
-                else _Told(here.identities, column, _family(metric, here.identities, column))
-                for metric, known, column in zip(self._metrics, before, self._columns(here), strict=True)
-            ]
-        return [told.family for told in self._told if told.family is not None]
+        if same and self._told:
+            return self._shown
+        before, self._told = self._told, self._in_order(self._columns(here))
+        rows: Iterable[int] = range(len(self._metrics))
+        if here.identities is self._identities:
+            rows = compress(rows, map(ne, before, self._told))
+        self._identities = here.identities
+        for row in rows:
+            self._families[row] = _family(self._metrics[row], here.identities, self._told[row])
+        self._shown = [family for family in self._families if family is not None]
+        return self._shown
 
-    def _columns(self, here: _Things) -> Iterator[Sequence[Any]]:
-        """Of each row what every thing tells."""
-        asked = iter([] if self._ask is None else zip(*map(self._ask, here.things), strict=True))
-        for metric in self._metrics:
-            if not isinstance(metric.value, str):
-                yield list(map(metric.value, here.things))
-            else:
-                yield here.columns[metric.value] if metric.value in here.columns else next(asked)
+    def _columns(self, here: _Things) -> list[Sequence[Any]]:
+        """What every thing tells of each attribute, then of each field, then to each function."""
+        asked = [] if self._ask is None else zip(*map(self._ask, here.things), strict=True)
+        fields = [here.columns[field] for field in self._fields]
+        return [*asked, *fields, *[list(map(function, here.things)) for function in self._functions]]
 
 
 def _things(scope: Scope, tally: Tally, before: _Things | None) -> _Things:

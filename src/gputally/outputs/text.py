@@ -7,8 +7,8 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
-from operator import truediv
+from itertools import chain, compress, repeat
+from operator import is_not, truediv
 from typing import Any, cast
 
 from gputally.metrics import COUNTER, INFO, Family, Identity, Metric, Value
@@ -18,6 +18,7 @@ PLAIN_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 LONGEST_VALUE = 256
 MILLION = 1_000_000
+NO_PART = Part(b"", b"", b"")
 EXACT = 1 << 52
 """Below it, a number of millionths that is divided by a million is off by less than half a millionth."""
 
@@ -71,39 +72,50 @@ class TextWriter:
     """Writes families; of those that were written before only numbers that changed are written anew."""
 
     def __init__(self) -> None:
-        self._metrics: list[Metric] = []
+        self._families: Sequence[Family] = ()
         self._twofold: list[bool] = []
         self._pages: list[_Page | None] = []
-        """Of each of the metrics, as it was last written."""
+        """Of each of the families, as it was last written."""
+        self._parts: list[Part] = []
+        """The same."""
+        self._samples = self._collisions = 0
         self._heads: dict[str, _Heads] = {}
         """Of each scope."""
         self._packers = Packers()
 
     def write(self, families: Sequence[Family]) -> Text:
         """Render; what was not in the families is forgotten."""
-        metrics = [family.metric for family in families]
-        if metrics != self._metrics:
-            self._lay_out(metrics)
-        pages: list[_Page] = []
-        for family, page, twofold in zip(families, self._pages, self._twofold, strict=True):
-            if page is None or page.family is not family:
-                frame = None if page is None else page.frame
-                page = _page(family, self._heads_of(family), twofold, frame)
-            pages.append(page)
-        self._pages = [*pages]
-        frames = [page.frame for page in pages]
-        return Text(
-            tuple([page.part for page in pages]),
-            sum([frame.samples for frame in frames]),
-            sum([frame.collisions for frame in frames]),
-            self._packers,
-        )
+        changed = self._changed(families)
+        if changed is None:
+            self._lay_out([family.metric for family in families])
+            changed = range(len(families))
+        self._families = families
+        for place in changed:
+            family, before = families[place], self._pages[place]
+            if before is not None and before.family is family:
+                continue
+            frame = None if before is None else before.frame
+            page = _page(family, self._heads_of(family), self._twofold[place], frame)
+            self._pages[place], self._parts[place] = page, page.part
+            if page.frame is not frame:
+                self._samples += page.frame.samples - (frame.samples if frame else 0)
+                self._collisions += page.frame.collisions - (frame.collisions if frame else 0)
+        return Text(tuple(self._parts), self._samples, self._collisions, self._packers)
+
+    def _changed(self, families: Sequence[Family]) -> Sequence[int] | None:
+        """Which of them are others than the time before; None if they are of other metrics."""
+        before = self._families
+        if len(families) != len(before):
+            return None
+        changed = [*compress(range(len(families)), map(is_not, families, before))]
+        if any(families[place].metric is not before[place].metric for place in changed):
+            return None
+        return changed
 
     def _lay_out(self, metrics: list[Metric]) -> None:
         """Keep what was written of metrics that are still there."""
         names = {metric.name for metric in metrics}
         known = {page.frame.metric.name: page for page in self._pages if page is not None}
-        self._metrics = metrics
         self._twofold = [metric.stem in names and metric.stem != metric.name for metric in metrics]
         self._pages = [
             page
@@ -111,6 +123,10 @@ class TextWriter:
             else None
             for metric, both in zip(metrics, self._twofold, strict=True)
         ]
+        self._parts = [NO_PART if page is None else page.part for page in self._pages]
+        kept = [page.frame for page in self._pages if page is not None]
+        self._samples = sum(frame.samples for frame in kept)
+        self._collisions = sum(frame.collisions for frame in kept)
         scopes = {metric.scope.name for metric in metrics}
         self._heads = {name: heads for name, heads in self._heads.items() if name in scopes}
 
