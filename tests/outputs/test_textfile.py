@@ -37,8 +37,7 @@ def written(server: Daemon, path: Path) -> bytes:
 def test_the_file_has_the_bytes_of_a_scrape(folder: Path) -> None:
     with daemon(folder, "--dialect", "native") as server:
         written(server, folder / NAME)
-        pairs = (((folder / NAME).read_bytes(), server.get("/metrics").body) for _ in range(200))
-        assert any(file == scrape for file, scrape in pairs)
+        server.until(lambda: (folder / NAME).read_bytes() == server.get("/metrics").body)
         about = (folder / NAME).stat()
         assert stat.S_IMODE(about.st_mode) == 0o644
         assert about.st_nlink == 1

@@ -6,6 +6,7 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pynvml
@@ -24,12 +25,10 @@ MOST_FORMS = 64
 _RECORDS = {16: struct.Struct("=I4xQ"), 24: struct.Struct("=I4xQII"), 32: struct.Struct("=I4xQIIQ")}
 _WIDEST = max(_RECORDS)
 _SAMPLE = struct.Struct("=I4xQIIII")
-_FIELD = struct.Struct("=IIqqIi8s")
-_VALUES = {
-    kind: struct.Struct(layout).unpack
-    for kind, layout in enumerate(("<d", "<I4x", "<Q", "<Q", "<q", "<i4x", "<H6x"))
-}
-"""NVML's value types: how the eight bytes of a value are read."""
+_FIELD = "IIqqIi"
+"""Id, scope, time, time it took, type of its value, return code; and then the value."""
+_VALUES = ("d", "I4x", "Q", "Q", "q", "i4x", "H6x")
+"""By NVML's value types: how the eight bytes of a value are read."""
 
 Rows = list[tuple[int | None, ...]]
 Wanted = Sequence[Sequence[int]]
@@ -108,11 +107,13 @@ class Tables:
         ctypes.memmove(form.buffer, form.request, len(form.request))  # nothing of the answer before is left
         if code := self.function("nvmlDeviceGetFieldValues")(handle, len(wanted), form.buffer):
             raise pynvml.NVMLError(code)
+        kinds, codes, values = form.read()
+        if not any(codes) and max(kinds, default=0) < len(_VALUES):
+            return dict(zip(form.names, values, strict=True))
+        told = zip(form.names, kinds, codes, values, strict=True)
         return {
-            name: {"error": code} if code else _value(kind, raw)
-            for name, (_, _, _, _, kind, code, raw) in zip(
-                form.names, _FIELD.iter_unpack(form.buffer), strict=True
-            )
+            name: value if not code and kind < len(_VALUES) else {"error": code or None}
+            for name, kind, code, value in told
         }
 
     def function(self, name: str) -> Any:
@@ -169,8 +170,18 @@ class _Form:
 
     def __init__(self, wanted: Wanted) -> None:
         self.names = [str(id) for id, _ in wanted]
-        self.request = b"".join(_FIELD.pack(id, scope, 0, 0, 0, 0, bytes(8)) for id, scope in wanted)
+        self.request = b"".join(_layout((0,)).pack(id, scope, 0, 0, 0, 0, 0.0) for id, scope in wanted)
         self.buffer = ctypes.create_string_buffer(len(self.request))
+        self._layout = _layout((0,) * len(wanted))
+
+    def read(self) -> tuple[Sequence[int], Sequence[int], Sequence[Any]]:
+        """Of each field the type, the return code and the value; types hardly ever change."""
+        told = self._layout.unpack(self.buffer)
+        layout = _layout(told[4::7])
+        if layout is not self._layout:
+            self._layout = layout
+            told = layout.unpack(self.buffer)
+        return told[4::7], told[5::7], told[6::7]
 
 
 class _Room:
@@ -202,9 +213,11 @@ class _Room:
         self.view = memoryview(self._buffer).cast("B")
 
 
-def _value(kind: int, raw: bytes) -> Any:
-    unpack = _VALUES.get(kind)
-    return {"error": None} if unpack is None else unpack(raw)[0]
+@lru_cache(MOST_FORMS)
+def _layout(kinds: tuple[int, ...]) -> struct.Struct:
+    """Fields with values of these types; of one that is not known, the value is not read."""
+    values = [_VALUES[kind] if kind < len(_VALUES) else "8s" for kind in kinds]
+    return struct.Struct("=" + "".join([f"{_FIELD}{value}" for value in values]))
 
 
 def _function(name: str) -> Any:

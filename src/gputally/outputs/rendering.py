@@ -71,8 +71,7 @@ class Stretch:
     """Parts as a piece of any deflate stream."""
 
     parts: tuple[Part, ...]
-    pieces: tuple[bytes, ...]
-    size: int
+    text: bytes
     deflated: bytes
 
 
@@ -102,19 +101,17 @@ class Packer:
             stretch = known.get(id(run[0]))
             if stretch is None or stretch.parts != run:
                 stretch = self._pack(run, stream)
-            for piece in stretch.pieces:
-                checksum = zlib.crc32(piece, checksum)
+            checksum = zlib.crc32(stretch.text, checksum)
             self.stretches.append(stretch)
             packed.append(stretch.deflated)
-            size += stretch.size
+            size += len(stretch.text)
         return b"".join([*packed, stream.flush(), struct.pack("<II", checksum, size & 0xFFFFFFFF)])
 
     def _pack(self, parts: tuple[Part, ...], stream: zlib.Compress) -> Stretch:
-        pieces = [piece for part in parts for piece in (self._above(part), part.lines)]
+        text = b"".join([piece for part in parts for piece in (self._above(part), part.lines)])
         # In one go, since ISA-L begins a block with every call, and flushed, so that nothing that follows
         # refers to anything before it.
-        deflated = stream.compress(b"".join(pieces)) + stream.flush(zlib.Z_FULL_FLUSH)
-        return Stretch(parts, tuple(pieces), sum(map(len, pieces)), deflated)
+        return Stretch(parts, text, stream.compress(text) + stream.flush(zlib.Z_FULL_FLUSH))
 
     def _divided(self, parts: tuple[Part, ...]) -> list[tuple[Part, ...]]:
         """Runs of parts that stay, and of parts that do not."""

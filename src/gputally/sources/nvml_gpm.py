@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import repeat
+from math import isfinite
+from operator import truediv
 from typing import Any
 
 from gputally.model import Instance, Unreadable
@@ -72,9 +74,12 @@ class Gpm:
 
 def _ratios(answer: dict[str, Any]) -> dict[str, float]:
     """Part -> ratio; a meter of an instance may read a little over the whole."""
-    given: Iterator[tuple[str, Any]] = zip(PARTS.values(), map(answer.get, _ANSWERED), strict=True)
+    percents: list[Any] = [*map(answer.get, _ANSWERED)]
+    good = {*map(type, percents)} == {float} and isfinite(sum(percents))
+    if good and min(percents) >= 0 and max(percents) <= 100:
+        return dict(zip(PARTS.values(), map(truediv, percents, repeat(100)), strict=True))
     return {
         part: value / 100 if value < 100 else 1.0
-        for part, value in given
+        for part, value in zip(PARTS.values(), percents, strict=True)
         if type(value) in (float, int) and value >= 0
     }
