@@ -17,6 +17,11 @@ class Columns(Sequence[T], Generic[T]):
         self._kind = kind
         self.columns = tuple(columns)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __len__(self) -> int:
         return len(self.columns[0])
 
@@ -32,6 +37,13 @@ class Columns(Sequence[T], Generic[T]):
         if isinstance(place, slice):
             raise TypeError("rows are taken one by one, or all")
         return tuple.__new__(self._kind, [column[place] for column in self.columns])
+
+
+def column(rows: Sequence[tuple[Any, ...]], place: int) -> tuple[Any, ...]:
+    """One field of each of the rows."""
+    if isinstance(rows, Columns):
+        return tuple(rows.columns[place])  # the very same, where it is a tuple
+    return tuple(map(itemgetter(place), rows))
 
 
 def picker(places: Sequence[int | slice]) -> Callable[[Sequence[Any]], Sequence[Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -226,7 +226,7 @@ class Device:
     holders: tuple[Holder, ...] | None = None
     listed_at: float | None = None
     """Monotonic time by which the driver had named the holders."""
-    activities: tuple[Activity, ...] | None = None
+    activities: Sequence[Activity] | None = None
     """What processes did since the reading before; empty = nobody was busy, None = not known."""
     activity_seconds: float | None = None
     """The time that `activities` tell of."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from operator import itemgetter, mul
+from operator import mul
 from types import MappingProxyType
 from typing import NamedTuple, cast
 
 from gputally.apportion import apportion
-from gputally.model import Device, Holder, Instance, Process, ProcessKey, Snapshot
+from gputally.columns import column
+from gputally.model import Activity, Device, Holder, Instance, Process, ProcessKey, Snapshot
 
-_pid, _sm_ratio = itemgetter(0), itemgetter(2)  # of an Activity
+PID, SM_RATIO = Activity._fields.index("pid"), Activity._fields.index("sm_ratio")
 
 MPS_SERVER = "nvidia-cuda-mps-server"[:15]
 """What the kernel keeps of its name."""
@@ -60,7 +61,7 @@ class Weighed(NamedTuple):
 
 def seat(device: Device, now: Snapshot, before: Seating) -> Seating:
     """Who is there; worked out anew only when somebody came, went or became somebody else."""
-    named = tuple(map(_pid, device.activities or ()))
+    named = column(device.activities or (), PID)
     if before.processes is now.processes and before.named == named and before.listed == device.holders:
         return before
     found = [(now.processes.get(holder.pid), holder.mig) for holder in device.holders or ()]
@@ -114,7 +115,7 @@ def weigh(device: Device, seating: Seating) -> Weighed:
 def _activity(device: Device, seating: Seating) -> tuple[tuple[Seat, ...], list[int], int]:
     """Who was busy, for how many microseconds each, and all those together who could not be read."""
     scale = (device.activity_seconds or 0.0) * 1e6
-    times = [*map(round, map(mul, map(_sm_ratio, device.activities or ()), repeat(scale)))]
+    times = [*map(round, map(mul, column(device.activities or (), SM_RATIO), repeat(scale)))]
     if seating.plain and 0 not in times:
         return cast(tuple[Seat, ...], seating.busy), times, 0
     busy: dict[Seat, int] = {}

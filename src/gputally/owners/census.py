@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
 
+from gputally.columns import column
 from gputally.machine import Machine
 from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Holder, Owner, Process, ProcessKey
 from gputally.owners import Resolver, resolve
@@ -102,7 +103,7 @@ class Census:
         if holders != self._holders:
             self._holders = holders
             self._held = frozenset(_pid(holder) for held in holders for holder in held or ())
-        busy = [*map(_pid, chain.from_iterable([device.activities or () for device in devices]))]
+        busy = [*chain.from_iterable([column(device.activities or (), 0) for device in devices])]
         return self._held if self._held.issuperset(busy) else self._held.union(busy)
 
     def _everyone(self) -> list[_Entry]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from operator import itemgetter
 from typing import Any
 
+from gputally.columns import Columns
 from gputally.model import Activity, Holder, Instance, Unreadable
 from gputally.sources.nvml_ask import Asker
 from gputally.sources.nvml_codes import Meaning, meaning
@@ -23,9 +22,8 @@ HIGHEST_PID = 2**22
 RATIOS = tuple(percent / 100 for percent in range(101))
 """By percent: more than all is no index."""
 
-_pid, _time = itemgetter(0), itemgetter(1)  # of a sample
-_activity = partial(tuple.__new__, Activity)
-"""One of those from its fields, without the cost of a constructor."""
+NOBODY: tuple[tuple[int, ...], ...] = ((),) * len(Activity._fields)
+"""The columns of no samples."""
 
 Rows = Sequence[Sequence[Any]]
 Lists = Mapping[str, Rows]
@@ -43,7 +41,7 @@ class Processes:
     _sampled_at: float | None = None
     _offset: float | None = None
     """Wall clock less monotonic clock: it changes when the clock is set."""
-    _busy: list[int] = field(default_factory=list)
+    _busy: Sequence[int] = ()
     """Who was named by the newest samples; each can be a process."""
     _listed: frozenset[int] = frozenset()
     _believed: dict[tuple[str, str], tuple[Rows, int | None]] = field(default_factory=dict)
@@ -69,7 +67,7 @@ class Processes:
     def activity(self) -> Values:
         """Samples since the answer before; the first, of the driver's whole past, only sets the mark."""
         clock, before = self.ask.machine.clock, self._sampled_at
-        self._busy = []
+        self._busy = ()
         try:
             rows = self.ask.supported(self.ask.uuid, SAMPLES, self._last_seen)
         except Unreadable as error:
@@ -77,7 +75,8 @@ class Processes:
                 return dict(UNTOLD)
             rows = []
         now = self._sampled_at = clock.monotonic()
-        newest = max([self._last_seen, *map(_time, rows)])
+        columns = tuple(zip(*rows, strict=True)) or NOBODY
+        newest = max((self._last_seen, *columns[1]))
         if self._jumped(clock.time() - now, newest, now):
             self._last_seen = 0
             return UNTOLD | {"clock_jumped": before is not None}
@@ -86,7 +85,7 @@ class Processes:
         if before is None:
             return dict(UNTOLD)
         return {
-            "activities": self._samples(rows),
+            "activities": self._samples(columns),
             "activity_seconds": now - before,
             "sampled_at": now,
             "clock_jumped": False,
@@ -99,18 +98,19 @@ class Processes:
         astray = (newest - self._last_seen) / 1e6 - (now - self._seen_at) if self._last_seen else 0.0
         return stepped or abs(astray) > ASTRAY
 
-    def _samples(self, rows: Sequence[Sequence[int]]) -> tuple[Activity, ...]:
-        pids = [*map(_pid, rows)]
+    def _samples(self, columns: Sequence[tuple[int, ...]]) -> Sequence[Activity]:
+        pids, times, *percents = columns
         try:
             if pids and (min(pids) <= 0 or max(pids) > HIGHEST_PID):
                 raise IndexError
-            activities = _activities(rows)
+            ratios = [tuple(map(RATIOS.__getitem__, column)) for column in percents]
         except IndexError:
+            rows = [*zip(*columns, strict=True)]
             good = [row for row in rows if 0 < row[0] <= HIGHEST_PID and max(row[2:]) <= 100]
             self.ask.drop("utilization_out_of_range", len(rows) - len(good))
-            return self._samples(good)
+            return self._samples(tuple(zip(*good, strict=True)) or NOBODY)
         self._busy = pids
-        return activities
+        return Columns(Activity, (pids, times, *ratios))
 
     def holders(self, total_bytes: int | None, instances: Sequence[Instance] | None) -> Values:
         """Processes of all lists, each once on each instance, with the memory it has there."""
@@ -161,14 +161,6 @@ class Processes:
         if good:
             self._believed[whose] = (rows, total_bytes)
         return good
-
-
-def _activities(rows: Sequence[Sequence[int]]) -> tuple[Activity, ...]:
-    if not rows:
-        return ()
-    pids, times, *percents = zip(*rows, strict=True)
-    ratios = [map(RATIOS.__getitem__, column) for column in percents]
-    return tuple(map(_activity, zip(pids, times, *ratios, strict=True)))
 
 
 def _plausible(pid: int, used: int | None, total_bytes: int | None) -> bool:
