@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 from gputally.collect import Collector
 from gputally.ledger import Ledger
@@ -63,14 +62,15 @@ async def run(
     tick: float,
     interval: float,
     stop: asyncio.Event,
+    over: Callable[[], object] = lambda: None,
 ) -> None:
-    """Tick until told to stop; a tick that is late does not make the next one early."""
+    """Tick until told to stop, or until it is over; a tick that is late does not make the next one early."""
     ticks = max(1, round(interval / tick))
     number, due = 0, clock.monotonic()
     fault: str | None = None
     up = False  # until something answers, every tick is an interval, so that nothing is shown late
     stopped = asyncio.ensure_future(stop.wait())
-    while not stop.is_set():
+    while not stop.is_set() and not over():
         try:
             if outlet.served:
                 ledger.was_scraped(clock.monotonic())
@@ -87,7 +87,7 @@ async def run(
             fault = repr(error)
         number += 1
         due = max(due + tick, clock.monotonic())
-        await _until(clock, due, stopped)
+        await clock.until(due, unless=stopped)
 
 
 async def once(collector: Collector, ledger: Ledger, pace: Pace) -> Tally | None:
@@ -95,12 +95,3 @@ async def once(collector: Collector, ledger: Ledger, pace: Pace) -> Tally | None
     snapshot = await collector.collect(pace)
     ledger.post(snapshot)
     return ledger.tally(snapshot) if pace is Pace.INTERVAL else None
-
-
-async def _until(clock: Clock, due: float, stopped: asyncio.Future[Any]) -> None:
-    """Wait for the moment or for the end, whichever comes first."""
-    wait = asyncio.ensure_future(clock.until(due))
-    await asyncio.wait((wait, stopped), return_when=asyncio.FIRST_COMPLETED)
-    wait.cancel()
-    with suppress(asyncio.CancelledError):
-        await wait

@@ -35,7 +35,6 @@ from gputally.outputs.web_config import read as read_web_config
 from gputally.outputs.web_users import guarded
 from gputally.owners.cgroup import parse
 from gputally.process_book import ProcessRules
-from gputally.sources.nvml import NvmlSource
 from gputally.state import State
 from gputally.tally import Tally
 from gputally.views import explain as view
@@ -48,7 +47,6 @@ CANNOT_WRITE = 73
 """The exit code when a file, or standard output, takes nothing more."""
 GRACE = 2.0
 """Seconds that answers and files under way, and then the hardware, are given when the process ends."""
-DOOM_EVERY = 5.0
 GARBAGE = 50_000
 """New objects after which the collector looks for cycles: a publication makes ten thousand, and no cycle."""
 RENEW_EVERY = 2.0
@@ -95,7 +93,6 @@ async def serve(config: Config) -> bool:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, yielding.turn)
     await collector.start()
-    watching = asyncio.ensure_future(_end_when_doomed(nvml, stop))
     renewing = asyncio.ensure_future(_renew(certificates, server)) if certificates else None
     gc.freeze()  # what is loaded by now stays: the collector need not walk through it again and again
     gc.set_threshold(GARBAGE)
@@ -107,8 +104,8 @@ async def serve(config: Config) -> bool:
         tick=config.tick,
         interval=config.interval,
         stop=stop,
+        over=nvml.doomed,  # nothing but a restart brings the GPUs back
     )
-    watching.cancel()
     if renewing is not None:
         renewing.cancel()
     doom = nvml.doomed()
@@ -201,14 +198,6 @@ async def collect_twice(config: Config, machine: Machine) -> tuple[Tally, Site]:
     site.publish(tally)
     await _end(collector.close())
     return tally, site
-
-
-async def _end_when_doomed(nvml: NvmlSource, stop: asyncio.Event) -> None:
-    """Stop once nothing but a restart brings the GPUs back."""
-    while not stop.is_set():
-        await asyncio.sleep(DOOM_EVERY)
-        if nvml.doomed():
-            stop.set()
 
 
 async def _renew(certificates: Certificates, server: HttpServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,8 +22,8 @@ class Clock(Protocol):
     def time(self) -> float:
         """Seconds since the epoch."""
 
-    async def until(self, monotonic: float) -> None:
-        """Wait until that moment; a moment that has passed is no wait."""
+    async def until(self, monotonic: float, unless: Future[Any] | None = None) -> None:
+        """Wait until that moment or until the other thing is done; a moment that has passed is no wait."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from asyncio import Future
+from typing import Any
+
+
+async def sleep(seconds: float, unless: Future[Any] | None) -> None:
+    """Wait so long, but not once the other thing is done."""
+    await (asyncio.sleep(seconds) if unless is None else asyncio.wait((unless,), timeout=seconds))
 
 
 class RealClock:
@@ -12,10 +19,10 @@ class RealClock:
     monotonic = staticmethod(time.monotonic)
     time = staticmethod(time.time)
 
-    async def until(self, monotonic: float) -> None:
+    async def until(self, monotonic: float, unless: Future[Any] | None = None) -> None:
         left = monotonic - time.monotonic()
         if left > 0:
-            await asyncio.sleep(left)
+            await sleep(left, unless)
 
 
 class VirtualClock:
@@ -32,7 +39,7 @@ class VirtualClock:
     def time(self) -> float:
         return self._epoch + (self._now - self._start)
 
-    async def until(self, monotonic: float) -> None:
+    async def until(self, monotonic: float, unless: Future[Any] | None = None) -> None:
         await asyncio.sleep(0)
         self.jump(monotonic)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import json
 import tomllib
+from asyncio import Future
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gputally.machine import OPEN, Access, Gpu
+from gputally.machine.clocks import sleep
 from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 NOT_SUPPORTED = 3
@@ -55,9 +56,9 @@ class RecordedClock:
         """Seconds since the epoch on the recorded machine."""
         return self._moments[self.tick][1] + self._extra
 
-    async def until(self, monotonic: float) -> None:
+    async def until(self, monotonic: float, unless: Future[Any] | None = None) -> None:
         """Go on to the next tick of the recording; in its own time if paced."""
-        await asyncio.sleep(max(0.0, monotonic - self.monotonic()) if self._paced else 0)
+        await sleep(max(0.0, monotonic - self.monotonic()) if self._paced else 0.0, unless)
         if self.tick + 1 < len(self._moments):
             self.tick += 1
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import threading
+from asyncio import Future
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -35,9 +36,9 @@ class _Clock:
     def time(self) -> float:
         return self._clock.time()
 
-    async def until(self, monotonic: float) -> None:
+    async def until(self, monotonic: float, unless: Future[Any] | None = None) -> None:
         self._recorder.end_tick()
-        await self._clock.until(monotonic)
+        await self._clock.until(monotonic, unless)
 
 
 class Recorder:
