@@ -34,9 +34,13 @@ class Party(Protocol):
 
 async def pause(seconds: float, hurry: asyncio.Event, least: float = 1.0) -> None:
     """Wait; at least a little, so that whoever is in a hurry does not become a nuisance."""
-    await asyncio.sleep(min(least, seconds))
+    now = asyncio.get_running_loop().time
+    soonest = now() + min(least, seconds)
     with suppress(TimeoutError):
-        await asyncio.wait_for(hurry.wait(), max(0.0, seconds - least))
+        async with asyncio.timeout(seconds):
+            await hurry.wait()
+    if (left := soonest - now()) > 0:
+        await asyncio.sleep(left)
     hurry.clear()
 
 
