@@ -20,7 +20,7 @@ from gputally.attribute import Memory, Rules, attribute
 from gputally.collect import Collector
 from gputally.machine.clocks import VirtualClock
 from gputally.machine.simulated import SimulatedMachine
-from gputally.machine.simulation.samplers import Sampler
+from gputally.machine.simulation import Sampler
 from gputally.model import Pace, ProcessKey, Snapshot
 from gputally.sources.nvml import NvmlSource
 

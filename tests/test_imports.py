@@ -11,7 +11,7 @@ SRC = Path(__file__).parent.parent / "src" / "gputally"
 
 LINE = (
     ("",),
-    ("counted", "foreign", "kernel", "claimed"),
+    ("columns", "counted", "foreign", "kernel", "claimed"),
     ("model",),
     ("lanes",),
     ("machine",),
@@ -22,7 +22,6 @@ LINE = (
     ("crowd", "shares"),
     ("attribute",),
     ("coverage",),
-    ("columns",),
     ("tally",),
     ("limits",),
     ("joined",),

@@ -6,7 +6,7 @@ import pytest
 
 from bench.mixes import MIXES, Mix
 from bench.truth import Result, run
-from gputally.machine.simulation.samplers import Sampler
+from gputally.machine.simulation import Sampler
 
 VARYING = [mix for mix in MIXES if mix.varying]
 SECONDS = 400.0

@@ -15,7 +15,7 @@ from typing import NoReturn
 from gputally import __version__, logs, service
 from gputally.config import SETTINGS, Config, Wrong, configure, unknown_variables
 from gputally.files import Unsafe, open_to_append
-from gputally.machine.recorded import BadRecording
+from gputally.machine import BadRecording
 from gputally.outputs.http import BindError
 from gputally.outputs.web_config import BadWebConfig
 from gputally.setting import Setting

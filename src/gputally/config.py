@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from gputally.dialects import DIALECTS
-from gputally.machine.simulation.samplers import Sampler
+from gputally.machine.simulation import Sampler
 from gputally.parse import (
     absolute,
     address,

@@ -21,12 +21,9 @@ from gputally.config import Config
 from gputally.dialects import DIALECTS
 from gputally.keeper import Keeper, boot_id
 from gputally.ledger import Ledger
-from gputally.machine import Machine
+from gputally.machine import BadRecording, Machine
 from gputally.machine.clocks import RealClock, VirtualClock
 from gputally.machine.local import LocalMachine, own_usage
-from gputally.machine.recorded import BadRecording, RecordedMachine
-from gputally.machine.recording import Recorder
-from gputally.machine.simulated import FIXED_USAGE, SimulatedMachine
 from gputally.model import Pace
 from gputally.outputs.http import HttpServer
 from gputally.outputs.site import Site
@@ -37,8 +34,6 @@ from gputally.owners.cgroup import parse
 from gputally.process_book import ProcessRules
 from gputally.state import State
 from gputally.tally import Tally
-from gputally.views import explain as view
-from gputally.views.explain import Trace
 from gputally.yielding import COMMANDS, Yielding, commanded, node_inquiry
 
 log = logging.getLogger(__name__)
@@ -135,6 +130,8 @@ async def show(config: Config) -> bool:
 
 async def record(config: Config, folder: Path) -> list[Path]:
     """Save what this machine answers, for a bug report or a test."""
+    from gputally.machine.recording import Recorder  # what few need, the others need not carry
+
     recorder = Recorder(open_machine(config, live=False))
     await collect_twice(config, recorder)
     recorder.end_tick()
@@ -143,6 +140,8 @@ async def record(config: Config, folder: Path) -> list[Path]:
 
 async def explain(config: Config, pid: int) -> bool:
     """Say how a process was traced; tells whether it was."""
+    from gputally.views import explain as view
+
     machine = open_machine(config, live=False)
     collector = asking.patient_collector(config, machine)
     await collector.start(once=True)
@@ -152,7 +151,7 @@ async def explain(config: Config, pid: int) -> bool:
     process = machine.process(pid)
     steps = [] if process is None else list(collector.steps(process))
     identity = None if process is None else asking.identifier(machine)(process.cgroup)
-    trace = Trace(pid, snapshot, process, machine.exists(pid), identity, steps)
+    trace = view.Trace(pid, snapshot, process, machine.exists(pid), identity, steps)
     _say(view.explain(trace).encode())
     await _end(collector.close())
     return trace.is_traced
@@ -160,18 +159,24 @@ async def explain(config: Config, pid: int) -> bool:
 
 def explain_cgroup(raw: bytes) -> None:
     """Say whose a saved /proc/PID/cgroup is."""
-    _say(view.identity_json(parse(raw.decode("utf-8", "replace"))).encode())
+    from gputally.views.explain import identity_json
+
+    _say(identity_json(parse(raw.decode("utf-8", "replace"))).encode())
 
 
 def open_machine(config: Config, *, live: bool) -> Machine:
     """The machine that was asked for; `live` lets recorded and simulated ones run in real time."""
     kind, _, folder = config.machine.partition(":")
     if kind == "recorded":
+        from gputally.machine.recorded import RecordedMachine
+
         try:
             return RecordedMachine(folder, paced=live)
         except BadRecording as error:
             raise BadRecording(f"--machine {config.machine} cannot be used: {error}") from None
     if kind == "simulated":
+        from gputally.machine.simulated import FIXED_USAGE, SimulatedMachine
+
         return SimulatedMachine(
             RealClock() if live else VirtualClock(*SHOW_FROM),
             seed=config.simulated_seed,

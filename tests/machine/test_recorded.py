@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gputally.machine.recorded import BadRecording, RecordedMachine
+from gputally.machine import BadRecording
+from gputally.machine.recorded import RecordedMachine
 from gputally.model import ProcessKey, Unreadable
 
 GPU = "GPU-11111111-2222-3333-4444-555555555555"

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from gputally.machine.clocks import VirtualClock
 from gputally.machine.simulated import SimulatedMachine
+from gputally.machine.simulation import Sampler
 from gputally.machine.simulation.answers import ANSWERS
 from gputally.machine.simulation.cast import Board, Life, Session, Sharing, Workload
 from gputally.machine.simulation.gpu import ACCOUNTS_KEPT, LONG_GONE
 from gputally.machine.simulation.rhythm import BURSTS_10_MS, INFERENCE, RAMP, STEADY, TRAINING, Rhythm
-from gputally.machine.simulation.samplers import Sampler
 from tests.machine.simulated_nodes import (
     PRETRAIN,
     TURNS,

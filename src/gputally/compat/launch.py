@@ -14,7 +14,7 @@ from gputally.cli import CANNOT_LISTEN, OK, RESTART, USAGE
 from gputally.compat.flags import BadFlag, Settings, System, Wish, read, usage
 from gputally.config import SETTINGS, Config, Wrong, configure
 from gputally.files import Unsafe, open_to_append
-from gputally.machine.recorded import BadRecording
+from gputally.machine import BadRecording
 from gputally.outputs.http import BindError
 
 log = logging.getLogger(__name__)

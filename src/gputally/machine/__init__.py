@@ -13,6 +13,10 @@ Gpu = str | int | None
 """Whom an NVML call asks: a GPU by uuid, by index (only to learn its uuid), or the system."""
 
 
+class BadRecording(Exception):
+    """A folder that is no recording; the text names the file and what is wrong with it."""
+
+
 class Clock(Protocol):
     """Time, and waiting for it."""
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gputally.machine import OPEN, Access, Gpu
+from gputally.machine import OPEN, Access, BadRecording, Gpu
 from gputally.machine.clocks import sleep
 from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
@@ -27,10 +27,6 @@ ANY_ARGUMENTS = (
 """Calls whose arguments only say how to ask, or how much of the answer is already known."""
 TOLD_ONCE = ("nvmlEventSetWait",)
 """Calls that tell what happened since they were last asked: of each tick, to the first who asks."""
-
-
-class BadRecording(Exception):
-    """A folder that is no recording; the text names the file and what is wrong with it."""
 
 
 def question(call: str, args: Sequence[Any]) -> str:

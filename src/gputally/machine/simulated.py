@@ -8,7 +8,7 @@ from typing import Any
 
 from gputally.machine import OPEN, Access, Clock
 from gputally.machine import Gpu as Whom
-from gputally.machine.simulation import kubelet, smi
+from gputally.machine.simulation import Sampler, kubelet, smi
 from gputally.machine.simulation.answers import ANSWERS, NO_INSTANCE, NOT_FOUND, NOT_SUPPORTED, Asked
 from gputally.machine.simulation.board import BOARD_ANSWERS, instance_uuids, of_instance, of_place
 from gputally.machine.simulation.busy_node import DEFAULT_BOARDS, DEFAULT_CAST
@@ -24,7 +24,7 @@ from gputally.machine.simulation.roles import (
     role_of,
     roles,
 )
-from gputally.machine.simulation.samplers import SAMPLERS, Sampler
+from gputally.machine.simulation.samplers import SAMPLERS
 from gputally.machine.simulation.xids import xids
 from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gputally.machine.simulation import Sampler
 from gputally.machine.simulation.cast import MIB, Sharing, Workload
 from gputally.machine.simulation.gpu import Gpu
 from gputally.machine.simulation.rhythm import SLOT_US
 from gputally.machine.simulation.roles import Role
-from gputally.machine.simulation.samplers import SAMPLERS, Sampler
+from gputally.machine.simulation.samplers import SAMPLERS
 from gputally.model import Unreadable
 
 NOT_SUPPORTED = 3

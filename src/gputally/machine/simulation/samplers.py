@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal
 
+from gputally.machine.simulation import Sampler
 from gputally.machine.simulation.gpu import Account, Window
 
-Sampler = Literal["fraction", "one-owner"]
 Seen = dict[Account, int]
 """Slots in which each process was seen running."""
 
