@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.daemon import GPUTALLY, NVITOP, WITH_KUBERNETES, Program
 from bench.kubernetes import Impossible, with_kubernetes
-from bench.measure import Cost, measure
+from bench.measure import Cost, mean, measure
 from bench.node import GPUS, Node, node
 from bench.report import report
 
@@ -29,16 +29,20 @@ def main() -> None:
         subprocess.run([sys.executable, "-m", program.module, "--version"], check=True, capture_output=True)
     costs: list[Cost] = []
     without = ""
-    for processes in options.processes:
+    *fewer, most = options.processes
+    for processes in fewer:
         with node(processes) as here:
             costs += [_measure(program, here, options.seconds) for program in PROGRAMS]
-            if processes != options.processes[-1]:
-                continue
+    rounds: list[list[Cost]] = []
+    for _ in range(options.rounds):  # in turns, so that a slow minute of the machine strikes all of them
+        with node(most) as here:
+            rounds.append([_measure(program, here, options.seconds) for program in PROGRAMS])
             try:
                 with with_kubernetes(here) as cluster:
-                    costs.append(_measure(WITH_KUBERNETES, cluster, options.seconds))
+                    rounds[-1].append(_measure(WITH_KUBERNETES, cluster, options.seconds))
             except Impossible as reason:
                 without = str(reason)
+    costs += map(mean, zip(*rounds, strict=True))
     print(report(costs, without))
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(cost) for cost in costs], indent=1) + "\n")
@@ -48,14 +52,19 @@ def _measure(program: Program, here: Node, seconds: float) -> Cost:
     # nvitop-exporter publishes each second: half the time gives more readings than we need.
     seconds = seconds / 2 if program is NVITOP else seconds
     note = f"{program.name}, {GPUS} GPUs, {here.processes} processes, {seconds:g} s"
-    print(note, file=sys.stderr, flush=True)
-    return measure(program, here, seconds)
+    print(note, end="", file=sys.stderr, flush=True)
+    cost = measure(program, here, seconds)
+    print(f": {cost.cpu_round * 1e3:.2f} ms", file=sys.stderr, flush=True)
+    return cost
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.cost", description=__doc__)
     parser.add_argument("--seconds", type=_seconds, default=30.0, metavar="N", help="per run; 30")
     parser.add_argument("--processes", type=_counts, default=[0, 64, 200], metavar="LIST", help="0,64,200")
+    parser.add_argument(
+        "--rounds", type=_rounds, default=3, metavar="N", help="runs with the most processes; 3"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     return parser.parse_args()
 
@@ -65,6 +74,13 @@ def _seconds(text: str) -> float:
     if not FEWEST_SECONDS <= seconds <= 3600:
         raise argparse.ArgumentTypeError(f"from {FEWEST_SECONDS:g} to 3600, to see publications")
     return seconds
+
+
+def _rounds(text: str) -> int:
+    rounds = int(text)
+    if not 1 <= rounds <= 100:
+        raise argparse.ArgumentTypeError("from 1 to 100")
+    return rounds
 
 
 def _counts(text: str) -> list[int]:

@@ -5,7 +5,7 @@ counts NVML calls. So after each collection we wait until the clock rests and re
 rest before is the CPU of that collection and all that hangs on it, and the fake's counters tell whether it
 was a tick only or also published. What was published is scraped once, as Prometheus would, in the pause
 before the next tick, and the clock read again. The program runs with its ordinary settings all the while.
-Each figure is the mean over the run, because a median would hide work that is done at some ticks only; a
+Each figure is the mean over the run or, with the most processes, over several in turns, because a median would hide work that is done at some ticks only; a
 reading in which two collections, or a collection and a scrape, ran into each other is thrown away.
 """
 
@@ -21,7 +21,8 @@ from bench.node import Node
 
 HOUR = 3600
 COLLECTIONS_AN_HOUR, PUBLICATIONS_AN_HOUR, SCRAPES_AN_HOUR = HOUR, HOUR // 5, HOUR // 15
-WARM_UP = 3.0
+WARM_UP = 15.0
+"""Seconds in which a program gets over its start: it will run for months, and is measured for half a minute."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,21 @@ def measure(program: Program, node: Node, seconds: float) -> Cost:
         if program.module == "gputally":
             node.check(scrape.text)
         return _cost(daemon, node, cycles, scrape)
+
+
+def mean(costs: Sequence[Cost]) -> Cost:
+    """Of one program that was measured several times on one node; of its memory, the most."""
+    ticks = [cost.cpu_tick for cost in costs if cost.cpu_tick is not None]
+    return replace(
+        costs[-1],
+        cpu_hour=fmean(cost.cpu_hour for cost in costs),
+        cpu_tick=fmean(ticks) if ticks else None,
+        cpu_publication=fmean(cost.cpu_publication for cost in costs),
+        cpu_scrape=fmean(cost.cpu_scrape for cost in costs),
+        resident_bytes=max(cost.resident_bytes for cost in costs),
+        start_seconds=fmean(cost.start_seconds for cost in costs),
+        readings=sum(cost.readings for cost in costs),
+    )
 
 
 def _await_names(daemon: Daemon, node: Node) -> None:

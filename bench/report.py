@@ -56,7 +56,7 @@ GROWTH = (
 
 NOTES = f"""\
 gputally: ticks of 1 s, published each 5 s. nvitop-exporter: every collection, each 1 s, is published.
-CPU figures are means of this run, read from the kernel's CPU clock of the process; those of an hour are
+CPU figures are means of all rounds, read from the kernel's CPU clock of the process; those of an hour are
 extrapolated from them, with a scrape each {HOUR // SCRAPES_AN_HOUR} s. The fake NVML answers at once: what
 a driver's own work costs comes on top, in proportion to the NVML calls."""
 

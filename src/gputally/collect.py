@@ -89,7 +89,7 @@ class Collector:
             devices = _filled(devices, readings[-1].devices)
         now = self._machine.clock.monotonic()
         self._log_states(devices)
-        mode, roll = self._roll(devices, now)
+        mode, roll = self._roll(devices, now, pace)
         if mode == "no":
             devices = tuple(map(_without_processes, devices))
         if roll.waiting:
@@ -171,7 +171,7 @@ class Collector:
                 )
             self._states[key] = device.state
 
-    def _roll(self, devices: Sequence[Device], now: float) -> tuple[str | None, Roll]:
+    def _roll(self, devices: Sequence[Device], now: float, pace: Pace) -> tuple[str | None, Roll]:
         """Everyone on the GPUs, and whether that is everyone; in the wrong namespace nobody is."""
         if self._namespaces is None:
             self._namespaces = self._machine.namespaces()
@@ -179,7 +179,7 @@ class Collector:
         mode = host_pid(self._namespaces, driver, all_resolve=True)
         for look in self._watchers:
             look(devices)
-        roll = Roll() if mode == "no" else self._census.take(devices, now)
+        roll = Roll() if mode == "no" else self._census.take(devices, now, pace)
         if mode == "nested":
             mode = host_pid(self._namespaces, driver, all_resolve=not roll.lost)
         if mode == "no":

@@ -143,9 +143,10 @@ async def test_known_processes_cost_a_few_small_files_a_tick_each_in_its_turn() 
         before = stage.asked["file"]
         await stage.clock.until(1000 + second)
         await collector.collect(Pace.TICK if second % 5 else Pace.INTERVAL)
-        assert stage.asked["file"] - before in (3, 4)
+        looked = stage.asked["file"] - before
+        assert looked in ((3, 4, 6, 7) if second % 5 else (0,))
     files = asked.pop("file", 0)
-    assert stage.asked.pop("file") - files == pytest.approx(200, abs=1)
+    assert 195 <= stage.asked.pop("file") - files <= 200
     assert dict(stage.asked) == asked
 
 
@@ -228,7 +229,7 @@ class Hasty:
         device = Device(
             GPU, 0, holders=listed, activities=sampled, listed_at=listed_at, sampled_at=sampled_at
         )
-        return self.census.take([device], time.monotonic())
+        return self.census.take([device], time.monotonic(), Pace.TICK)
 
 
 @pytest.mark.parametrize("sampled", [False, True])

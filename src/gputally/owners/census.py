@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from gputally.columns import column
 from gputally.machine import Machine
-from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Holder, Owner, Process, ProcessKey
+from gputally.model import PENDING, UNKNOWN, UNNAMED, Device, Holder, Owner, Pace, Process, ProcessKey
 from gputally.owners import Resolver, resolve
 
 DEPARTED_FOR = 30.0
@@ -60,6 +60,8 @@ class Census:
         self._held: frozenset[int] = frozenset()
         """Everyone who is among those."""
         self._named: frozenset[int] = frozenset()
+        self._pace = Pace.INTERVAL
+        """Of the time before."""
         self._turns: deque[_Entry] = deque()
         """Who is to be looked at again, the one that was not for the longest time first."""
         self._owed = self._looked_at = 0.0
@@ -67,12 +69,14 @@ class Census:
         self._roll: Roll | None = None
         """The newest, as long as it stays true if the GPUs name the same processes."""
 
-    def take(self, devices: Sequence[Device], now: float) -> Roll:
+    def take(self, devices: Sequence[Device], now: float, pace: Pace) -> Roll:
         """Everyone whom a GPU names now, and for a while those who just went."""
         for key in self._machine.ended():
             self._depart(key, now)
         named = self._pids(devices)
-        self._look_again(now)
+        if pace is Pace.TICK or self._pace is Pace.INTERVAL:  # an interval between ticks has enough to do
+            self._look_again(now)
+        self._pace = pace
         if self._roll is not None and (named is self._named or named == self._named):
             return self._roll
         strangers = sorted(named - self._living.keys())
