@@ -5,8 +5,9 @@ counts NVML calls. So after each collection we wait until the clock rests and re
 rest before is the CPU of that collection and all that hangs on it, and the fake's counters tell whether it
 was a tick only or also published. What was published is scraped once, as Prometheus would, in the pause
 before the next tick, and the clock read again. The program runs with its ordinary settings all the while.
-Each figure is the mean over the run or, with the most processes, over several in turns, because a median would hide work that is done at some ticks only; a
-reading in which two collections, or a collection and a scrape, ran into each other is thrown away.
+Each figure is the mean over the run, or over several where programs are measured in turns, because a median
+would hide work that is done at some ticks only; a reading in which two collections, or a collection and a
+scrape, ran into each other is thrown away.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bench.node import Node
 HOUR = 3600
 COLLECTIONS_AN_HOUR, PUBLICATIONS_AN_HOUR, SCRAPES_AN_HOUR = HOUR, HOUR // 5, HOUR // 15
 WARM_UP = 15.0
-"""Seconds in which a program gets over its start: it will run for months, and is measured for half a minute."""
+"""Seconds in which a program gets over its start, since it is to run for months."""
 
 
 @dataclass(frozen=True)

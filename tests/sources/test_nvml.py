@@ -300,6 +300,41 @@ def test_what_hardly_changes_is_asked_again_at_once_when_it_failed_or_the_gpu_fe
     assert 400.0 not in told[2:]
 
 
+def test_a_slow_field_that_failed_is_asked_again_at_the_next_interval_and_then_kept() -> None:
+    fields: dict[str, Any] = {"82": 40, "29": {"error": 999}, "30": 2}
+    machine = Scripted({GPU: ALIVE | {FIELD_VALUES: fields}})
+    readings = play(
+        machine, lambda: fields.update({"29": 7, "30": 3}), lambda: fields.update({"29": 8, "82": 41})
+    )
+    pages = [d.retired_pages for d in devices(readings)]
+    single, double = "multiple_single_bit_ecc_errors", "double_bit_ecc_error"
+    assert pages == [{double: 2}, {double: 2, single: 7}, {double: 2, single: 7}]
+    assert [d.temperature_celsius["memory"] for d in devices(readings)] == [40, 40, 41]
+
+
+def test_a_field_that_makes_no_sense_costs_no_other() -> None:
+    fields: dict[str, Any] = {"82": [40], "197": 5, "30": 2}
+    (device,), losses = (
+        (reading := play(Scripted({GPU: ALIVE | {FIELD_VALUES: fields}}))[0]).devices,
+        reading.losses,
+    )
+    assert (device.state, device.counters.pcie_bytes) == (State.OK, {"transmit": 5})
+    assert device.retired_pages == {"double_bit_ecc_error": 2}
+    assert losses.nvml_errors == {(FIELD_VALUES, "malformed"): 1}
+
+
+def test_what_stands_in_for_a_field_is_asked_as_soon_as_the_field_is_known_to_be_absent() -> None:
+    fields: dict[str, Any] = {"82": 40, "94": 1}
+    machine = Scripted(
+        {GPU: ALIVE | {FIELD_VALUES: fields, "nvmlDeviceGetViolationStatus": {"violationTime": 9}}}
+    )
+    later = lambda: fields.update({str(number): {"error": 3} for number in range(74, 80)})  # noqa: E731
+    told = [d.counters.throttle_seconds for d in devices(play(machine, later, nothing))]
+    assert told[0] == {}
+    assert len(told[1]) == len(told[2]) == 6
+    assert machine.asked["nvmlDeviceGetViolationStatus"] == 6
+
+
 def test_a_call_that_is_denied_every_time_is_told_every_time() -> None:
     machine = Scripted({GPU: ALIVE | {"nvmlDeviceGetTotalEnergyConsumption": -4}})
     told = {d.denied for d in devices(play(machine, *[nothing] * 7))}
