@@ -34,6 +34,7 @@ RECORDS = ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMemoryInfo", "nvmlDevi
 SAMPLES = "nvmlDeviceGetProcessUtilization"
 ODD = (ValueError, TypeError, OSError, struct.error, ctypes.ArgumentError)
 """What comes of an answer that the binding, or we, cannot make sense of."""
+Calls = tuple[tuple[Any, ...], ...]
 LISTS = {f"nvmlDeviceGet{kind}RunningProcesses": kind for kind in ("Compute", "Graphics", "MPSCompute")}
 
 
@@ -46,6 +47,7 @@ class LocalNvml:
         self._ready: dict[tuple[Gpu, str], Callable[..., Any]] = {}
         """Calls that were made before, on the handle that they were made on."""
         self._own = _Own()
+        self._batches: dict[Calls, Calls] = {}
         self._tables = Tables()
         self._meters = Meters(self._tables.function)
         self._events = EventSet()
@@ -83,22 +85,26 @@ class LocalNvml:
         """Calls that tell numbers, to be made again and again; None if some tell more."""
         if not all(call[0] in LAYOUTS for call in calls):
             return None
-        key = tuple(calls)
+        together = self._together(*calls)
 
         def ask() -> Answers:
             try:
                 handle = self._handle(gpu)  # each time: the GPU may have been found anew
             except pynvml.NVMLError as error:
                 raise Unreadable(f"nvmlDeviceGetHandleByUUID: {error}", error.value) from None
-            return self._numbers(key)(handle, ends)
+            return self._numbers(together)(handle, ends)
 
         return ask
 
-    def _numbers(self, calls: tuple[tuple[Any, ...], ...]) -> Numbers:
-        """This thread's own."""
-        numbers = self._own.numbers.get(calls)
+    def _together(self, *calls: tuple[Any, ...]) -> Calls:
+        """Calls that are made together: the very same, whoever asks for them."""
+        return self._batches.get(calls) or self._batches.setdefault(calls, calls)
+
+    def _numbers(self, calls: Calls) -> Numbers:
+        """This thread's own; found by which they are, since hashing them takes as long as making some."""
+        numbers = self._own.numbers.get(id(calls))
         if numbers is None:
-            numbers = self._own.numbers[calls] = Numbers(calls, self._tables.function)
+            numbers = self._own.numbers[id(calls)] = Numbers(calls, self._tables.function)
         return numbers
 
     def _prepare(self, gpu: Gpu, call: str) -> Callable[..., Any]:
@@ -125,7 +131,7 @@ class LocalNvml:
         return ask
 
     def _record(self, call: str, handle: Any) -> Any:
-        (answer,), _ = self._numbers(((call,),))(handle, ())
+        (answer,), _ = self._numbers(self._together((call,)))(handle, ())
         if isinstance(answer, Unreadable):
             raise answer
         return answer
@@ -171,8 +177,8 @@ class _Own(threading.local):
     """What a thread has for itself."""
 
     def __init__(self) -> None:
-        self.numbers: dict[tuple[tuple[Any, ...], ...], Numbers] = {}
-        """Calls that it made together."""
+        self.numbers: dict[int, Numbers] = {}
+        """Calls that it made together, by their id."""
 
 
 def _load(library: str | None) -> None:

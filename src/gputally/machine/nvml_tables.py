@@ -194,17 +194,18 @@ class _Room:
 
     def fill(self, call: Callable[[Any, Any], int], *, mark: bool = False) -> int:
         """Have a call write its records, and tell how many there are."""
-        for _ in range(4):
+        tries = 4
+        while True:
             if mark:
                 ctypes.memset(self._buffer, UNWRITTEN, len(self._buffer))
             self._size.value = self._most
             code = call(self._at, self._buffer)
-            if code == 0:
+            if not code:
                 return self._size.value
-            if code != INSUFFICIENT_SIZE or self._size.value > MOST_PROCESSES:
+            tries -= 1
+            if code != INSUFFICIENT_SIZE or self._size.value > MOST_PROCESSES or not tries:
                 raise pynvml.NVMLError(code)
             self._grow(2 * max(self._size.value, self._most))
-        raise pynvml.NVMLError(INSUFFICIENT_SIZE)
 
     def _grow(self, most: int) -> None:
         # Room for so many of the widest records, so that none is written past the end.

@@ -36,7 +36,8 @@ DENIED = (
     "GPU %d (%s): no permission for %s; what they tell is missing"
     " (MIG in a container needs NVIDIA_MIG_MONITOR_DEVICES=all)"
 )
-COUNTED = tuple(row.name for row in fields(Counters))
+COUNTED = frozenset(row.name for row in fields(Counters))
+NOTHING_COUNTED = Counters()
 
 _PLACE = attrgetter("index", "uuid")
 
@@ -235,7 +236,8 @@ class NvmlSource:
         back = before.state in (State.LOST, State.RESET_REQUIRED) or answers.uuid in self._gone
         values["epoch"] = self.driver.loads + self._epochs.changes(answers, back)
         if answers.pace is Pace.INTERVAL:
-            values["counters"] = Counters(**{name: values.pop(name) for name in COUNTED if name in values})
+            told = {name: values.pop(name) for name in values.keys() & COUNTED}
+            values["counters"] = updated(NOTHING_COUNTED, told)
             return updated(seat.blank_of(answers.uuid, before.info), values)
         values["state"] = State.OK
         return updated(before, values)

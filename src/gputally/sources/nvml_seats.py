@@ -7,7 +7,9 @@ import logging
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TypeVar
 
+from gputally.counted import Counters
 from gputally.lanes import Lane
 from gputally.model import Device, DeviceInfo, Pace, State
 from gputally.sources.nvml_fields import Values
@@ -19,6 +21,8 @@ NO_GPU = (
     "nvml: the driver has no GPU; is one in this machine and bound to the driver, and given to this container"
     " (NVIDIA_VISIBLE_DEVICES=all, or CDI)? `nvidia-smi -L` lists them"
 )
+T = TypeVar("T", Device, Counters)
+
 TOLD_FOR = 3600.0
 """Seconds for which a GPU is still told of that a driver loaded since does not have."""
 
@@ -153,8 +157,8 @@ def bare(device: Device, state: State) -> Device:
     )
 
 
-def updated(device: Device, values: Values) -> Device:
-    """Another Device with these values; dataclasses.replace would cost a tick ten times as much."""
-    another = object.__new__(Device)
-    object.__setattr__(another, "__dict__", vars(device) | values)
+def updated(thing: T, values: Values) -> T:
+    """Another of its kind with these values; dataclasses.replace would cost a tick ten times as much."""
+    another = object.__new__(type(thing))
+    object.__setattr__(another, "__dict__", vars(thing) | values)
     return another
