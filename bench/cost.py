@@ -33,16 +33,18 @@ def main() -> None:
     for processes in fewer:
         with node(processes) as here:
             costs += [_measure(program, here, options.seconds) for program in PROGRAMS]
-    rounds: list[list[Cost]] = []
+    runs: dict[Program, list[Cost]] = {}
     for _ in range(options.rounds):  # in turns, so that a slow minute of the machine strikes all of them
         with node(most) as here:
-            rounds.append([_measure(program, here, options.seconds) for program in PROGRAMS])
+            for program in PROGRAMS:
+                runs.setdefault(program, []).append(_measure(program, here, options.seconds))
             try:
                 with with_kubernetes(here) as cluster:
-                    rounds[-1].append(_measure(WITH_KUBERNETES, cluster, options.seconds))
+                    cost = _measure(WITH_KUBERNETES, cluster, options.seconds)
+                    runs.setdefault(WITH_KUBERNETES, []).append(cost)
             except Impossible as reason:
                 without = str(reason)
-    costs += map(mean, zip(*rounds, strict=True))
+    costs += map(mean, runs.values())
     print(report(costs, without))
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(cost) for cost in costs], indent=1) + "\n")

@@ -3,11 +3,12 @@
 The kernel's CPU clock of a process is exact to the nanosecond and stands still between ticks, and the fake
 counts NVML calls. So after each collection we wait until the clock rests and read it: the difference to the
 rest before is the CPU of that collection and all that hangs on it, and the fake's counters tell whether it
-was a tick only or also published. What was published is scraped once, as Prometheus would, in the pause
-before the next tick, and the clock read again. The program runs with its ordinary settings all the while.
-Each figure is the mean over the run, or over several where programs are measured in turns, because a median
-would hide work that is done at some ticks only; a reading in which two collections, or a collection and a
-scrape, ran into each other is thrown away.
+was a tick only or also published. What else the program does, such as asking the kubelet now and then, is
+part of the collection or scrape in whose time it falls. What was published is scraped once, as Prometheus
+would, in the pause before the next tick, and the clock read again. The program runs with its ordinary
+settings all the while. Each figure is the mean over the run, or over several where programs are measured in
+turns, because a median would hide work that is done at some ticks only; a reading in which two collections,
+or a collection and a scrape, ran into each other is thrown away.
 """
 
 from __future__ import annotations
