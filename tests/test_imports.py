@@ -42,7 +42,7 @@ LINE = (
     ("setting_names", "setting_sources", "setting_feeds", "setting_dialects"),
     ("config",),
     ("feeds",),
-    ("asking", "publishing", "yielding"),
+    ("asking", "footprint", "publishing", "yielding"),
     ("verify_options",),
     ("service",),
     ("accounting",),

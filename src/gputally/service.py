@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
-import resource
 import signal
 import sys
 from collections.abc import Coroutine
@@ -14,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from gputally import __version__, asking, feeds, loop, publishing
+from gputally import __version__, asking, feeds, footprint, loop, publishing
 from gputally.accounts import Books
 from gputally.attribute import Memory, Rules
 from gputally.config import Config
@@ -42,8 +40,6 @@ CANNOT_WRITE = 73
 """The exit code when a file, or standard output, takes nothing more."""
 GRACE = 2.0
 """Seconds that answers and files under way, and then the hardware, are given when the process ends."""
-GARBAGE = 50_000
-"""New objects after which the collector looks for cycles: a publication makes ten thousand, and no cycle."""
 RENEW_EVERY = 2.0
 SHOW_FROM = (1_000.0, 1_800_000_000.0)
 """Where `show` starts the clocks of the simulated machine, so that the same seed shows the same bytes."""
@@ -51,7 +47,8 @@ SHOW_FROM = (1_000.0, 1_800_000_000.0)
 
 async def serve(config: Config) -> bool:
     """Collect and answer scrapes until SIGTERM or SIGINT; False if only a restart can bring GPUs back."""
-    _allow_more_descriptors()
+    footprint.allow_more_descriptors()
+    footprint.give_memory_back()
     web = read_web_config(config.web_config_file)
     certificates = Certificates(web.tls) if web.tls else None
     machine = open_machine(config, live=True)
@@ -89,8 +86,7 @@ async def serve(config: Config) -> bool:
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, yielding.turn)
     await collector.start()
     renewing = asyncio.ensure_future(_renew(certificates, server)) if certificates else None
-    gc.freeze()  # what is loaded by now stays: the collector need not walk through it again and again
-    gc.set_threshold(GARBAGE)
+    footprint.settle()
     await loop.run(
         machine.clock,
         collector,
@@ -247,15 +243,6 @@ async def _end(*steps: Coroutine[None, None, None]) -> None:
     """Take these steps beside each other: disks that hang would add up to more than we are given."""
     with suppress(TimeoutError):
         await asyncio.wait_for(asyncio.gather(*steps), GRACE)
-
-
-def _allow_more_descriptors() -> None:
-    """One descriptor per GPU process is kept; take what we may have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 16_384 if hard == resource.RLIM_INFINITY else min(hard, 16_384)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def leave(code: int) -> NoReturn:
