@@ -36,6 +36,8 @@ _STATUS: Message = {
 POD: Message = {1: one("metadata", _META), 3: one("status", _STATUS)}
 PODS: Message = {1: many("pods", POD)}
 POD_EVENT: Message = {1: number("type"), 2: one("pod", POD)}
+ENTRIES = 1
+"""The field of a list, of pods and of what they were given, that holds one message for each."""
 DELETED = 2
 
 _CRI_CONTAINER: Message = {1: text("id"), 2: text("pod_sandbox_id"), 6: number("state"), 8: pairs("labels")}

@@ -70,14 +70,12 @@ def decode(data: bytes, message: Message) -> dict[str, Any]:
     return _decode(data, 0, len(data), message)
 
 
-def pieces(data: bytes, place: int) -> list[bytes]:
-    """The messages that one field holds, as they were sent: to tell those that were read before."""
-    found = []
+def pieces(data: bytes, place: int) -> Iterator[bytes]:
+    """The messages that one field holds, one after the other, as they were sent."""
     for at, kind, _, begin, end in _fields(data, 0, len(data)):
         if at == place:
             _check(at, kind, BYTES)
-            found.append(data[begin:end])
-    return found
+            yield data[begin:end]
 
 
 def encode(values: Mapping[str, Any], message: Message) -> bytes:

@@ -10,7 +10,7 @@ from gputally.machine import Access, Machine
 from gputally.model import Unreadable
 from gputally.owners.inquiry import check_watch
 from gputally.owners.pod_json import parse, pod_list
-from gputally.owners.pods import Pod, Pods, from_object
+from gputally.owners.pods import Pods, from_object
 
 WATCH_SECONDS = 300
 """How long the server is asked to keep a watch; then another goes on from there."""
@@ -26,7 +26,6 @@ class ApiServer:
         self._machine = machine
         self._access = access
         self._base = f"{url.rstrip('/')}/api/v1/pods?fieldSelector={quote(f'spec.nodeName={node}')}"
-        self._pods: dict[str, Pod] = {}
         self._version = ""
         """Of the newest that the server told, be it in a bookmark."""
         self._goes_on = False
@@ -40,7 +39,6 @@ class ApiServer:
             return
         page = await self._machine.get(f"{self._base}&resourceVersion=0", self._access)
         pods, self._version = pod_list(page)
-        self._pods = {pod.uid: pod for pod in pods}
         self.pods = self.pods.renewed(pods)
 
     async def follow(self, hurry: asyncio.Event) -> None:
@@ -65,10 +63,5 @@ class ApiServer:
             self._version = str(item["metadata"].get("resourceVersion") or self._version)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Unreadable(f"not an event of a watch: {error}") from None
-        if kind == "BOOKMARK":
-            return
-        if kind == "DELETED":
-            self._pods.pop(pod.uid, None)
-        else:
-            self._pods[pod.uid] = pod
-        self.pods = self.pods.renewed(self._pods.values())
+        if kind != "BOOKMARK":
+            self.pods = self.pods.changed(pod, gone=kind == "DELETED")

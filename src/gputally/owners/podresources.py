@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gputally.machine import Machine
-from gputally.machine.messages import LIST_V1, LIST_V1ALPHA1, POD_RESOURCES
+from gputally.machine.messages import ENTRIES, LIST_V1, LIST_V1ALPHA1, POD_RESOURCES
 from gputally.machine.wire import decode, pieces
 from gputally.model import Claimed, Unreadable
 from gputally.owners.inquiry import pause
@@ -63,14 +63,14 @@ class PodResources:
     async def ask(self) -> None:
         """List; a refusal keeps the list before, and so does an empty one until it is repeated."""
         try:
-            pods = pieces(await self._list(), 1)
+            pods = pieces(await self._list(), ENTRIES)
+            read = {pod: self._read[pod] if pod in self._read else _allocations(pod) for pod in pods}
         except Unreadable:
             self._empty_since = None
             raise
-        read = {pod: self._read[pod] if pod in self._read else _allocations(pod) for pod in pods}
         now = self._machine.clock.monotonic()
         self._listed_at = now
-        self._empty_since = self._doubted_since(now) if self._read and not pods else None
+        self._empty_since = self._doubted_since(now) if self._read and not read else None
         if self._empty_since is None and read.keys() != self._read.keys():
             self._take(read)
 

@@ -73,9 +73,25 @@ class Pods:
         )
 
     def renewed(self, pods: Iterable[Pod]) -> Pods:
-        """An index of these; the same one where these are what it has."""
-        found = list(pods)
-        return self if {pod.uid: pod for pod in found} == self.by_uid else Pods.of(found)
+        """An index of these; the same one where these are what it has, and so each pod that is as before."""
+        found = {pod.uid: self._as_before(pod) for pod in pods}
+        is_same = found.keys() == self.by_uid.keys() and all(map(self._has, found.values()))
+        return self if is_same else Pods.of(found.values())
+
+    def changed(self, pod: Pod, *, gone: bool = False) -> Pods:
+        """The index after one pod came, is another, or is gone."""
+        pods = {**self.by_uid, pod.uid: pod}
+        if gone:
+            del pods[pod.uid]
+        return self.renewed(pods.values())
+
+    def _as_before(self, pod: Pod) -> Pod:
+        """The pod that is here already if it says the same, so that nobody keeps both."""
+        before = self.by_uid.get(pod.uid)
+        return before if before == pod else pod
+
+    def _has(self, pod: Pod) -> bool:
+        return self.by_uid.get(pod.uid) is pod
 
 
 def from_object(item: Mapping[str, Any]) -> Pod:

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from gputally.machine import Machine
-from gputally.machine.messages import DELETED, LIST_PODS, POD_EVENT, PODS, WATCH_PODS
-from gputally.machine.wire import decode
+from gputally.machine.messages import DELETED, ENTRIES, LIST_PODS, POD, POD_EVENT, WATCH_PODS
+from gputally.machine.wire import decode, pieces
 from gputally.owners.inquiry import check_watch
-from gputally.owners.pods import Pod, Pods, from_object
+from gputally.owners.pods import Pods, from_object
 
 RESYNC = 300.0
 """Seconds after which the whole list is asked for again, whatever the watch told."""
@@ -25,14 +25,13 @@ class PodsApi:
     def __init__(self, machine: Machine, socket: Callable[[], Awaitable[str]]) -> None:
         self._machine = machine
         self._socket = socket
-        self._pods: dict[str, Pod] = {}
         self.pods = Pods()
 
     async def ask(self) -> None:
         """List."""
-        answer = decode(await self._machine.rpc(await self._socket(), LIST_PODS, b""), PODS)
-        self._pods = {pod.uid: pod for pod in map(from_object, answer["pods"])}
-        self.pods = self.pods.renewed(self._pods.values())
+        answer = await self._machine.rpc(await self._socket(), LIST_PODS, b"")
+        # One after the other: most of a pod is not kept, and that of all at once is much memory.
+        self.pods = self.pods.renewed(from_object(decode(pod, POD)) for pod in pieces(answer, ENTRIES))
 
     async def follow(self, hurry: asyncio.Event) -> None:
         """Watch; the kubelet drops a watcher that is slow, who then lists again."""
@@ -47,10 +46,5 @@ class PodsApi:
 
     def _take(self, event: Mapping[str, Any]) -> None:
         pod = from_object(event["pod"])
-        if not pod.uid:
-            return
-        if event["type"] == DELETED:
-            self._pods.pop(pod.uid, None)
-        else:
-            self._pods[pod.uid] = pod
-        self.pods = self.pods.renewed(self._pods.values())
+        if pod.uid:
+            self.pods = self.pods.changed(pod, gone=event["type"] == DELETED)
