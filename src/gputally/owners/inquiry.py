@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 LONGEST_PAUSE = 60.0
 SHORTEST_PAUSE = 1.0
 SHORTEST_WATCH = 1.0
+SPREAD = 0.1
+"""The part by which a pause may be longer or shorter: parties that were all asked when a pod came would else
+be asked in one moment for ever, and that the moment of a publication."""
 
 
 class Party(Protocol):
@@ -33,11 +36,11 @@ class Party(Protocol):
 
 
 async def pause(seconds: float, hurry: asyncio.Event, least: float = 1.0) -> None:
-    """Wait; at least a little, so that whoever is in a hurry does not become a nuisance."""
+    """Wait about so long; at least a little, so that whoever is in a hurry does not become a nuisance."""
     now = asyncio.get_running_loop().time
     soonest = now() + min(least, seconds)
     with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds * random.uniform(1 - SPREAD, 1 + SPREAD)):  # noqa: S311
             await hurry.wait()
     if (left := soonest - now()) > 0:
         await asyncio.sleep(left)
