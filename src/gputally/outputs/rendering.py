@@ -68,10 +68,11 @@ def together(texts: Sequence[Text], packers: Packers) -> Text:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Parts as a piece of any deflate stream."""
+    """Parts as a piece of any deflate stream, with the length and the CRC of their text."""
 
     parts: tuple[Part, ...]
-    text: bytes
+    size: int
+    checksum: int
     deflated: bytes
 
 
@@ -101,17 +102,18 @@ class Packer:
             stretch = known.get(id(run[0]))
             if stretch is None or stretch.parts != run:
                 stretch = self._pack(run, stream)
-            checksum = zlib.crc32(stretch.text, checksum)
+            checksum = zlib.crc32_combine(checksum, stretch.checksum, stretch.size)
             self.stretches.append(stretch)
             packed.append(stretch.deflated)
-            size += len(stretch.text)
+            size += stretch.size
         return b"".join([*packed, stream.flush(), struct.pack("<II", checksum, size & 0xFFFFFFFF)])
 
     def _pack(self, parts: tuple[Part, ...], stream: zlib.Compress) -> Stretch:
         text = b"".join([piece for part in parts for piece in (self._above(part), part.lines)])
         # In one go, since ISA-L begins a block with every call, and flushed, so that nothing that follows
         # refers to anything before it.
-        return Stretch(parts, text, stream.compress(text) + stream.flush(zlib.Z_FULL_FLUSH))
+        deflated = stream.compress(text) + stream.flush(zlib.Z_FULL_FLUSH)
+        return Stretch(parts, len(text), zlib.crc32(text), deflated)
 
     def _divided(self, parts: tuple[Part, ...]) -> list[tuple[Part, ...]]:
         """Runs of parts that stay, and of parts that do not."""
