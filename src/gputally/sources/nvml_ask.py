@@ -44,8 +44,6 @@ class Asker:
     failed: bool = False
     """Since `begin`: whether anything was answered, and whether anything failed that is supported."""
     denied: set[str] = field(default_factory=set)
-    _made: dict[str, list[Sequence[float]]] = field(default_factory=dict)
-    """Call -> where to append what it took."""
     _left: dict[Field, tuple[Call, ...]] = field(default_factory=dict)
     """Row -> those of its calls that this GPU did not say it cannot; all of them where there is none."""
     _sheets: dict[Rows, _Sheet] = field(default_factory=dict)
@@ -137,11 +135,7 @@ class Asker:
             self._note(call, error)
             raise
         finally:
-            (self._made.get(call) or self._on(call)).append((began, monotonic()))
-
-    def _on(self, call: str) -> list[Sequence[float]]:
-        made = self._made[call] = self.spent.on(call)
-        return made
+            self.spent.on(call).append((began, monotonic()))
 
     def _sheet(self, rows: Rows) -> _Sheet:
         able = [row for row in rows if self._left.get(row, row.calls)]

@@ -151,12 +151,7 @@ def _throttle(raw: int) -> Mapping[str, bool]:
 
 
 def _engine(name: str) -> Put:
-    attribute = f"{name}_utilization_ratio"
-
-    def put(values: Values, raw: Any) -> None:
-        values[attribute] = ratio(raw[0])
-
-    return put
+    return one(f"{name}_utilization_ratio", lambda raw: ratio(raw[0]))
 
 
 def _limits(values: Values, raw: Any) -> None:

@@ -25,7 +25,7 @@ PARTS = {
 }
 """NVML's number of a meter -> what it meters."""
 METERS = list(PARTS)
-_ANSWERED = {str(number): part for number, part in PARTS.items()}
+_ANSWERED = [*map(str, PARTS)]
 
 SUPPORT = "nvmlGpmQueryDeviceSupport"
 WHOLE, INSTANCE = "nvmlGpmMetricsGet", "nvmlGpmMigMetricsGet"
