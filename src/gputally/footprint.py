@@ -10,9 +10,12 @@ from contextlib import suppress
 DESCRIPTORS = 16_384
 GARBAGE = 50_000
 """New objects after which the collector looks for cycles: a publication makes ten thousand, and no cycle."""
-LARGE = 128 * 1024
-"""Bytes from which on a block is given back to the kernel when it is freed; where glibc begins."""
-M_MMAP_THRESHOLD = -3
+LARGE = 512 * 1024
+"""Bytes from which on a block is given back to the kernel as soon as it is freed: more than a rendering wants,
+since new pages cost it more than what is done with them."""
+SPARE = 4 * LARGE
+"""Bytes of smaller blocks that are kept for the next rendering."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
 def allow_more_descriptors() -> None:
@@ -31,6 +34,7 @@ def give_memory_back() -> None:
     """
     if hasattr(libc := ctypes.CDLL(None), "mallopt"):  # other C libraries have none
         libc.mallopt(M_MMAP_THRESHOLD, LARGE)
+        libc.mallopt(M_TRIM_THRESHOLD, SPARE)
 
 
 def settle() -> None:
