@@ -9,7 +9,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputally.outputs.rendering import AFRESH, Packers, Part, Text, together
+from gputally.outputs.rendering import AFRESH, SMALL, Packers, Part, Text, together
 
 small = st.binary(max_size=200)
 large = st.builds(
@@ -40,7 +40,7 @@ def test_texts_that_share_parts_and_packers_are_packed_right(
 
 
 def test_parts_that_stay_are_packed_once_and_apart_from_those_that_change() -> None:
-    packers, parts = Packers(), [Part(b"%d" % n, b"", b"x" * n) for n in range(9)]
+    packers, parts = Packers(), [Part(b"%d" % n, b"", b"x" * SMALL) for n in range(9)]
     for number in range(4):
         parts[3:5] = [Part(b"3", b"", b"%d" % number), Part(b"4", b"", b"%d" % number)]
         before, text = packers.plain.stretches, Text(tuple(parts), 0, 0, packers)
@@ -51,8 +51,18 @@ def test_parts_that_stay_are_packed_once_and_apart_from_those_that_change() -> N
     assert first.deflated is before[0].deflated
 
 
+def test_a_little_that_stays_between_parts_that_change_is_packed_with_them() -> None:
+    packers, parts = Packers(), [Part(b"%d" % n, b"", b"x" * SMALL) for n in range(9)]
+    parts[4] = Part(b"4", b"", b"x")
+    for number in range(4):
+        parts[3::2] = [Part(b"%d" % n, b"", b"%d" % number) for n in (3, 5, 7)]
+        text = Text(tuple(parts), 0, 0, packers)
+        assert gzip.decompress(text.plain_gzip) == text.plain
+    assert [len(stretch.parts) for stretch in packers.plain.stretches] == [3, 3, 1, 3]
+
+
 def test_what_changed_once_is_packed_with_its_neighbours_again_after_a_while() -> None:
-    packers, parts = Packers(), [Part(b"%d" % n, b"", b"x" * n) for n in range(9)]
+    packers, parts = Packers(), [Part(b"%d" % n, b"", b"x" * SMALL) for n in range(9)]
     for number in range(2 * AFRESH):
         if number == 5:
             parts[3] = Part(b"3", b"", b"another")

@@ -13,6 +13,8 @@ from isal import isal_zlib as zlib
 
 AFRESH = 100
 """Texts after which it is looked anew which of their parts change."""
+SMALL = 16_384
+"""Bytes that are packed anew in less time than it takes to begin another piece after them."""
 LEVEL = 1
 GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\x03"
 EOF = b"# EOF\n"
@@ -79,7 +81,8 @@ class Stretch:
 class Packer:
     """Makes gzip files of one text after the other, in one format.
 
-    Parts that change are packed apart from those that stay, which are packed once, all that stand together.
+    Parts that change are packed apart from those that stay, which are packed once, all that stand together,
+    unless those are small.
     """
 
     def __init__(self, above: str, end: bytes = b"") -> None:
@@ -125,13 +128,18 @@ class Packer:
             self._restless = set()
         if self._rounds % AFRESH == 0 or not changed <= self._restless:
             self._restless |= changed
-            self._bounds = _runs(len(parts), self._restless)
+            self._bounds = self._bounds_of(parts)
         return [parts[begin:end] for begin, end in self._bounds]
 
+    def _bounds_of(self, parts: tuple[Part, ...]) -> list[tuple[int, int]]:
+        sizes = [len(self._above(part)) + len(part.lines) for part in parts]
+        small = [run for run in _runs(len(parts), self._restless) if sum(sizes[slice(*run)]) < SMALL]
+        return _runs(len(parts), self._restless.union(*[range(*run) for run in small]))
 
-def _runs(size: int, restless: Container[int]) -> list[tuple[int, int]]:
+
+def _runs(size: int, apart: Container[int]) -> list[tuple[int, int]]:
     """Where each begins and ends."""
-    runs = [[*run] for _, run in groupby(range(size), restless.__contains__)]
+    runs = [[*run] for _, run in groupby(range(size), apart.__contains__)]
     return [(run[0], run[-1] + 1) for run in runs]
 
 
