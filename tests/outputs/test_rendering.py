@@ -58,7 +58,7 @@ def test_a_little_that_stays_between_parts_that_change_is_packed_with_them() -> 
         parts[3::2] = [Part(b"%d" % n, b"", b"%d" % number) for n in (3, 5, 7)]
         text = Text(tuple(parts), 0, 0, packers)
         assert gzip.decompress(text.plain_gzip) == text.plain
-    assert [len(stretch.parts) for stretch in packers.plain.stretches] == [3, 3, 1, 3]
+    assert [len(stretch.parts) for stretch in packers.plain.stretches] == [3, 3, 1, 1, 2]
 
 
 def test_what_changed_once_is_packed_with_its_neighbours_again_after_a_while() -> None:
