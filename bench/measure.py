@@ -23,8 +23,8 @@ from bench.node import Node
 
 HOUR = 3600
 COLLECTIONS_AN_HOUR, PUBLICATIONS_AN_HOUR, SCRAPES_AN_HOUR = HOUR, HOUR // 5, HOUR // 15
-WARM_UP = 15.0
-"""Seconds in which a program gets over its start, since it is to run for months."""
+WARM_UP = 5
+"""Publications, each of them scraped, in which a program gets over its start: it is to run for months."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def measure(program: Program, node: Node, seconds: float) -> Cost:
     """Run the program on the node and take its figures."""
     with running(program, node) as daemon:
         _await_names(daemon, node)
-        time.sleep(WARM_UP)
+        _warm_up(daemon, node)
         cycles = list(_watch(daemon, node, time.monotonic() + seconds))
         scrape = daemon.scrape()
         if program.module == "gputally":
@@ -117,10 +117,19 @@ def _await_names(daemon: Daemon, node: Node) -> None:
             break
 
 
+def _warm_up(daemon: Daemon, node: Node) -> None:
+    before = _mark(daemon.program, node).published
+    for _ in range(WARM_UP):
+        _await_call(daemon, node, daemon.program.publishes, before)
+        before = _mark(daemon.program, node).published
+        daemon.settled()
+        daemon.scrape()
+
+
 def _watch(daemon: Daemon, node: Node, until: float) -> Iterator[Cycle]:
     rest, before = daemon.settled(), _mark(daemon.program, node)
     while time.monotonic() < until:
-        _await_collection(daemon, node, before)
+        _await_call(daemon, node, daemon.program.collects, before.collected)
         done, now = daemon.settled(), _mark(daemon.program, node)
         collections, published = now.collected - before.collected, now.published > before.published
         cycle = Cycle(done - rest, now.calls - before.calls, collections, published)
@@ -133,11 +142,11 @@ def _watch(daemon: Daemon, node: Node, until: float) -> Iterator[Cycle]:
         yield cycle
 
 
-def _await_collection(daemon: Daemon, node: Node, before: _Mark) -> None:
+def _await_call(daemon: Daemon, node: Node, call: str, before: int) -> None:
     give_up = time.monotonic() + PATIENCE
-    while node.asked(daemon.program.collects) == before.collected:
+    while node.asked(call) == before:
         if time.monotonic() > give_up:
-            raise RuntimeError(f"{daemon.program.name} no longer calls {daemon.program.collects}")
+            raise RuntimeError(f"{daemon.program.name} no longer calls {call}")
         time.sleep(0.005)
 
 

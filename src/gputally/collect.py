@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from gputally.machine import Machine
 from gputally.model import (
@@ -29,6 +29,8 @@ from gputally.sources import Companion, Source
 from gputally.sources.upstream_gpus import local
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Watcher = Callable[[Sequence[Device]], None]
 """A resolver that wants to see the GPUs before it is asked whose their processes are."""
@@ -113,7 +115,7 @@ class Collector:
                 *(reading.stuck for reading in readings), *(part.stuck for part in self._companions)
             ),
             losses=Losses.sum([*(reading.losses for reading in readings), refused, self._outside.losses()]),
-            calls={call: time for reading in readings for call, time in reading.calls.items()},
+            calls=_together(*(reading.calls for reading in readings)),
             self_usage=self._machine.self_usage() if pace is Pace.INTERVAL else Snapshot.self_usage,
         )
 
@@ -215,5 +217,7 @@ def _fill(device: Device, more: Device | None) -> Device:
     return replace(device, **both)
 
 
-def _together(*parts: Mapping[str, int]) -> dict[str, int]:
-    return {name: number for part in parts for name, number in part.items()}
+def _together(*parts: Mapping[str, T]) -> Mapping[str, T]:
+    """All of them; the very same mapping where only one says anything, so that it can be seen to stay."""
+    told = [part for part in parts if part]
+    return told[0] if len(told) == 1 else {name: number for part in told for name, number in part.items()}

@@ -11,8 +11,8 @@ DESCRIPTORS = 16_384
 GARBAGE = 50_000
 """New objects after which the collector looks for cycles: a publication makes ten thousand, and no cycle."""
 LARGE = 512 * 1024
-"""Bytes from which on a block is given back to the kernel as soon as it is freed: more than a rendering wants,
-since new pages cost it more than what is done with them."""
+"""Bytes from which on a block is given back to the kernel as soon as it is freed: more than a rendering
+wants, since new pages cost it more than what is done with them."""
 SPARE = 4 * LARGE
 """Bytes of smaller blocks that are kept for the next rendering."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputally.model import Device, DeviceInfo, Instance
-from gputally.owners.device_ids import Inventory, Target, parse, parse_dra
+from gputally.owners.device_ids import Inventory, Target, marks, parse, parse_dra
 
 A, B = "GPU-11111111-2222-3333-4444-555555555555", "GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
 M1, M2 = "MIG-99999999-8888-7777-6666-555555555555", "MIG-00000000-8888-7777-6666-555555555555"
@@ -77,13 +77,13 @@ def test_dra_names_are_minors_and_profiles_where_no_more_is_told(name: str, mean
     assert form.means(NODE) == means
 
 
-def twins(placement_start: int) -> Inventory:
+def twins(placement_start: int) -> list[Device]:
     """A GPU with two instances of one profile, the second of which begins there."""
     parts = (
         Instance(M1, 7, 0, "1g.10gb", profile_id=19, placement_start=0),
         Instance(M2, 8, 0, "1g.10gb", profile_id=19, placement_start=placement_start),
     )
-    return Inventory([Device(B, 0, info=DeviceInfo(minor_number="0"), instances=parts)])
+    return [Device(B, 0, info=DeviceInfo(minor_number="0"), instances=parts)]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_two_instances_of_one_profile_are_told_apart_by_where_they_lie(
 ) -> None:
     form = parse_dra(name)
     assert form is not None
-    assert form.means(twins(placement_start=1)) == means
+    assert form.means(Inventory(twins(placement_start=1))) == means
 
 
 def test_where_it_is_not_told_where_they_lie_two_of_one_profile_are_not_guessed_between() -> None:
@@ -120,7 +120,7 @@ def test_where_it_is_not_told_where_they_lie_two_of_one_profile_are_not_guessed_
 
 
 def test_an_instance_that_lies_elsewhere_is_a_mark() -> None:
-    assert twins(placement_start=1).marks != twins(placement_start=2).marks
+    assert marks(twins(placement_start=1)) != marks(twins(placement_start=2))
 
 
 @given(st.text(max_size=80))

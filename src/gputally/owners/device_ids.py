@@ -28,6 +28,18 @@ class DeviceId:
     exclusive: bool
 
 
+def marks(devices: Iterable[Device]) -> list[tuple[object, ...]]:
+    """All that the meaning of ids follows from."""
+    return [(d.uuid, d.index, d.info.minor_number, _parts(d.instances or ())) for d in devices]
+
+
+def _parts(instances: Iterable[Instance]) -> list[tuple[object, ...]]:
+    return [
+        (i.uuid, i.gpu_instance, i.compute_instance, i.profile, i.profile_id, i.placement_start)
+        for i in instances
+    ]
+
+
 class Inventory:
     """The GPUs there are, by everything an id may call them."""
 
@@ -40,15 +52,6 @@ class Inventory:
             for device in self._devices.values()
             for instance in device.instances or ()
         }
-
-    @property
-    def marks(self) -> tuple[object, ...]:
-        """All that the meaning of ids follows from."""
-        instances = tuple(
-            (i.uuid, i.gpu_instance, i.compute_instance, i.profile, i.profile_id, i.placement_start)
-            for _, i in self._instances.values()
-        )
-        return (*((d.uuid, d.index, d.info.minor_number) for d in self._devices.values()), instances)
 
     def gpu(self, uuid: str) -> Target | None:
         """By uuid."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from gputally.model import Claimed, Device, Grant, Owner
-from gputally.owners.device_ids import DeviceId, Inventory, Target, parse, parse_dra
+from gputally.owners.device_ids import DeviceId, Inventory, Target, marks, parse, parse_dra
 from gputally.owners.names import PodNames
 from gputally.owners.podresources import Allocation, PodResources
 
@@ -44,9 +44,9 @@ class Grants:
         allocations = self._resources.allocations
         if allocations is None:
             return None
-        inventory = Inventory(devices)
-        grounds = (allocations, inventory.marks, self._names.state)
+        grounds = (allocations, marks(devices), self._names.state)
         if grounds != self._grounds:
+            inventory = Inventory(devices)
             claims = [claim for allocation in allocations for claim in self._claims(allocation, inventory)]
             contested = _contested(claims)
             kept = [c for c in claims if not self._is_outdone(c, contested.get(c.id, ()), users)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gputally import __version__
-from gputally.dialects.native.scopes import EXPORTER, SOURCE
+from gputally.dialects.native.scopes import CALL, EXPORTER, SOURCE
 from gputally.metrics import COUNTER, GAUGE, INFO, Metric
 from gputally.model import LIBRARY_MISMATCH, YIELDED, Health
 from gputally.tally import Tally
@@ -104,20 +104,18 @@ EXPORTER_METRICS = (
         by=("call", "code"),
     ),
     Metric(
-        EXPORTER,
+        CALL,
         "gputally_nvml_calls_total",
         COUNTER,
         "NVML calls made about GPUs, added up every half minute.",
-        lambda tally: {call: time.count for call, time in tally.snapshot.calls.items()},
-        by=("call",),
+        lambda pair: pair[1].count,
     ),
     Metric(
-        EXPORTER,
+        CALL,
         "gputally_nvml_call_seconds_total",
         COUNTER,
         "Time that NVML calls about GPUs took, added up every half minute.",
-        lambda tally: {call: round(time.seconds * 1e6) for call, time in tally.snapshot.calls.items()},
-        by=("call",),
+        lambda pair: round(pair[1].seconds * 1e6),
         millionths=True,
     ),
     Metric(

@@ -41,6 +41,7 @@ SOURCE = Scope(
     lambda tally: [(health, tally.snapshot.monotonic) for health in tally.snapshot.health],
     lambda pair: (pair[0].source,),
 )
+CALL = Scope("call", ("call",), lambda tally: tally.snapshot.calls, itemgetter(slice(1)))
 GPU = Scope("gpu", _DEVICE_LABELS, lambda tally: tally.gpus, lambda gpu: _device(gpu.device))
 DEVICE = Scope("device", _DEVICE_LABELS, _fresh, _device)
 INSTANCE = Scope(
