@@ -122,6 +122,21 @@ def test_nothing_under_user_slice_is_believed_but_the_users_own_containers(
     )
 
 
+@pytest.mark.parametrize("service", ["jupyter-alice.service", "agent@k3s.service"])
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_service_that_runs_nothing_for_others_is_nobody_else(service: str, forged: str) -> None:
+    found = parse(f"0::/system.slice/{service}{forged}\n")
+    # Podman's containers may live below any service.
+    own = ("podman", OTHER, None) if "libpod" in forged else ("systemd", None, service)
+    assert (found.kind, found.container_id, found.unit) == own
+    assert found.pod_uid is None
+
+
+@pytest.mark.parametrize("engine", ["containerd", "kubelet", "k3s-agent", "snap.microk8s.daemon-kubelite"])
+def test_pods_below_the_service_that_runs_them(engine: str) -> None:
+    assert parse(f"0::/system.slice/{engine}.service{POD}\n").pod_uid == UID
+
+
 @given(st.sampled_from(CASES), st.integers(1, 6))
 def test_steps_up_change_nothing_but_their_number(case: Case, up: int) -> None:
     """F27: what is seen from a cgroup namespace of our own."""

@@ -2,7 +2,8 @@
 
 The outermost container wins, since what is below it was named by those who live in it; only a pod
 beats the container around it, which is then a node (kind, minikube). Nothing under user.slice is
-believed but that user's own containers.
+believed but that user's own containers, and nothing under a service but Podman's, which may live in any,
+unless the service is there to run others.
 """
 
 from __future__ import annotations
@@ -95,20 +96,23 @@ def _identify(segments: list[str], up: int, own_pod: str | None) -> Identity:
 def _system(segments: list[str], up: int, own_pod: str | None) -> Identity:
     """Outside of user.slice: the first thing from the outside that is somebody."""
     outer: Identity | None = None
-    kubepods = False
+    kubepods = forged = False
     for place, segment in enumerate(segments):
         parent = segments[place - 1] if place else ""
         kubepods = kubepods or seg.is_kubepods(segment)
         is_first = place == 0 or (place == 1 and parent in seg.QOS)
         pod = seg.pod(segment, parent, kubepods, relative=up > 0 and is_first)
-        if pod is not None:
+        if pod is not None and not forged:
             return _pod(segments, place, pod, outer)
         if outer is None:
             if seg.is_monitor(segment, parent):
                 return MONITOR
             outer = _somebody(segments, place, up, own_pod)
+            if outer is not None and forged and outer.kind != "podman":
+                return _unit(segments)
             if outer is not None and outer.kind not in NODES:
                 return _nested_job(outer, segments, place)
+            forged = outer is None and (forged or seg.keeps_to_itself(segment))
     if outer is not None:
         place = _place(outer, segments)
         return _nested_job(_with_chain(outer, segments), segments, place)

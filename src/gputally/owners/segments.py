@@ -41,6 +41,11 @@ SELF_NAMED = ("docker", "libpod", "libpod-payload", "nerdctl")
 """Runtimes that know a container by a name of its own."""
 QOS = ("burstable", "besteffort")
 """Folders that hold the pods of a class; those of the third are beside them."""
+ENGINES = (
+    *("kube", "k8s", "k3s", "k0s", "rke2", "microshift", "containerd", "crio", "cri-o", "docker", "balena"),
+    *("buildkit", "garden", "ecs", "lxc", "lxd", "incus", "libvirt", "slurm", "pbs", "torque", "nomad"),
+)
+"""Words in the names of services below which others live: of kubelets, container runtimes, batch systems."""
 UNITS = (".service", ".scope", ".mount", ".socket", ".swap")
 USER_AREAS = ("user.slice", "user")
 
@@ -84,6 +89,13 @@ def is_monitor(segment: str, parent: str) -> bool:
         or segment.startswith("lxc.monitor.")
         or parent == "lxc.monitor"
     )
+
+
+def keeps_to_itself(segment: str) -> bool:
+    """A service that runs nothing for others: who lives below it chose the names of folders there."""
+    # What stands behind an @ may be a user's name.
+    name = segment.partition("@")[0]
+    return segment.endswith(".service") and not any(word in name for word in ENGINES)
 
 
 def is_kubepods(segment: str) -> bool:
