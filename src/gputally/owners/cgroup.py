@@ -2,8 +2,7 @@
 
 The outermost container wins, since what is below it was named by those who live in it; only a pod
 beats the container around it, which is then a node (kind, minikube). Nothing under user.slice is
-believed but that user's own containers, and nothing under a service but Podman's, which may live in any,
-unless the service is there to run others.
+believed but that user's own containers, nor under a service, unless it runs others, but Podman's.
 """
 
 from __future__ import annotations
@@ -88,9 +87,8 @@ def _split(path: str) -> tuple[int, list[str]]:
 def _identify(segments: list[str], up: int, own_pod: str | None) -> Identity:
     if not segments:
         return HOST
-    if segments[0] in seg.USER_AREAS or (up and segments[0].startswith(("user-", "user@"))):
-        return _user(segments)
-    return _system(segments, up, own_pod)
+    is_users = segments[0] in seg.USER_AREAS or (up and segments[0].startswith(("user-", "user@")))
+    return _user(segments) if is_users else _system(segments, up, own_pod)
 
 
 def _system(segments: list[str], up: int, own_pod: str | None) -> Identity:
