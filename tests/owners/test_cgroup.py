@@ -122,7 +122,7 @@ def test_nothing_under_user_slice_is_believed_but_the_users_own_containers(
     )
 
 
-@pytest.mark.parametrize("service", ["jupyter-alice.service", "agent@k3s.service"])
+@pytest.mark.parametrize("service", ["jupyter-kubert-1.service", "agent@k3s.service"])
 @pytest.mark.parametrize("forged", FORGED)
 def test_a_service_that_runs_nothing_for_others_is_nobody_else(service: str, forged: str) -> None:
     found = parse(f"0::/system.slice/{service}{forged}\n")

@@ -42,10 +42,23 @@ SELF_NAMED = ("docker", "libpod", "libpod-payload", "nerdctl")
 QOS = ("burstable", "besteffort")
 """Folders that hold the pods of a class; those of the third are beside them."""
 ENGINES = (
-    *("kube", "k8s", "k3s", "k0s", "rke2", "microshift", "containerd", "crio", "cri-o", "docker", "balena"),
-    *("buildkit", "garden", "ecs", "lxc", "lxd", "incus", "libvirt", "slurm", "pbs", "torque", "nomad"),
+    *("kube", "k8s", "microk8s", "k3s", "k0s", "rke2", "microshift", "containerd", "crio", "cri-", "docker"),
+    *(
+        "balena",
+        "buildkit",
+        "garden",
+        "ecs",
+        "lxc",
+        "lxd",
+        "incus",
+        "libvirt",
+        "slurm",
+        "pbs",
+        "torque",
+        "nomad",
+    ),
 )
-"""Words in the names of services below which others live: of kubelets, container runtimes, batch systems."""
+"""How names of services begin below which others live: of kubelets, container runtimes, batch systems."""
 UNITS = (".service", ".scope", ".mount", ".socket", ".swap")
 USER_AREAS = ("user.slice", "user")
 
@@ -93,9 +106,8 @@ def is_monitor(segment: str, parent: str) -> bool:
 
 def keeps_to_itself(segment: str) -> bool:
     """A service that runs nothing for others: who lives below it chose the names of folders there."""
-    # What stands behind an @ may be a user's name.
-    name = segment.partition("@")[0]
-    return segment.endswith(".service") and not any(word in name for word in ENGINES)
+    # Only the beginning counts: what follows may be the name of a user.
+    return segment.endswith(".service") and not segment.removeprefix("snap.").startswith(ENGINES)
 
 
 def is_kubepods(segment: str) -> bool:
