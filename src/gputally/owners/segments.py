@@ -42,21 +42,9 @@ SELF_NAMED = ("docker", "libpod", "libpod-payload", "nerdctl")
 QOS = ("burstable", "besteffort")
 """Folders that hold the pods of a class; those of the third are beside them."""
 ENGINES = (
-    *("kube", "k8s", "microk8s", "k3s", "k0s", "rke2", "microshift", "containerd", "crio", "cri-", "docker"),
-    *(
-        "balena",
-        "buildkit",
-        "garden",
-        "ecs",
-        "lxc",
-        "lxd",
-        "incus",
-        "libvirt",
-        "slurm",
-        "pbs",
-        "torque",
-        "nomad",
-    ),
+    *("kube", "k8s", "microk8s", "k3s", "k0s", "rke2", "microshift"),
+    *("containerd", "crio", "cri-", "docker", "balena", "buildkit", "garden", "ecs"),
+    *("lxc", "lxd", "incus", "libvirt", "slurm", "pbs", "torque", "nomad"),
 )
 """How names of services begin below which others live: of kubelets, container runtimes, batch systems."""
 UNITS = (".service", ".scope", ".mount", ".socket", ".swap")
