@@ -9,6 +9,7 @@ time and sends much that nobody reads, and so do these.
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,8 @@ from tests.fakes.background import Background
 from tests.fakes.rpc import RpcServer, pods_of
 
 HIERARCHIES = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd")
-SLICE = "gputallybench.slice/gputallybench-kubepods.slice"
+SLICE = f"gputallybench{os.getpid()}"
+"""The slice that all of them are in: ours alone, so that two runs at once do not clear away each other's."""
 NAMESPACE = "ml"
 CONTAINER = "main"
 UNREAD = "x" * 4000
@@ -109,7 +111,8 @@ def _cgroups(pods: Sequence[BenchPod]) -> Iterator[None]:
         try:
             for pod in pods:
                 scope = f"cri-containerd-{pod.container_id}.scope"
-                path = f"{SLICE}/gputallybench-kubepods-pod{pod.uid.replace('-', '_')}.slice/{scope}"
+                pod_slice = f"{SLICE}-kubepods-pod{pod.uid.replace('-', '_')}.slice"
+                path = f"{SLICE}.slice/{SLICE}-kubepods.slice/{pod_slice}/{scope}"
                 _make(root, path, made)
                 (root / path / "cgroup.procs").write_text(str(pod.pid))
         except OSError as error:
