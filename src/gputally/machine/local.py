@@ -114,7 +114,7 @@ class LocalMachine:
         def look() -> None:
             if not files.is_there(socket):
                 raise Unreadable(f"{socket}: not there, or not for us to see")
-            # 2.4 MiB that a host without Kubernetes need not carry.
+            # 1.6 MiB that a host without Kubernetes need not carry.
             importlib.import_module("gputally.machine.grpc")
 
         await self._disk.ask(os.path.dirname(socket), look)
