@@ -51,10 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and end with its code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words[:1] == ["--version"]:
-        print(f"gputally {__version__}")
+        service.say(f"gputally {__version__}\n".encode())
         sys.exit(OK)
     if not words or words[0] in ("--help", "-h", "help"):
-        print(ABOUT, end="")
+        service.say(ABOUT.encode())
         sys.exit(OK if words else USAGE)
     command, *rest = words
     if command not in COMMANDS:
@@ -91,7 +91,8 @@ def _record(config: Config, options: argparse.Namespace) -> int:
         paths = asyncio.run(service.record(config, folder))
     except OSError as error:
         _fail(f"cannot write {folder}: {error.strerror}", CANNOT_WRITE)
-    print(f"{len(paths)} files in {folder}; look at them with: gputally show --machine recorded:{folder}")
+    told = f"{len(paths)} files in {folder}; look at them with: gputally show --machine recorded:{folder}\n"
+    service.say(os.fsencode(told))
     return OK
 
 
@@ -107,7 +108,7 @@ def _verify(_: Config, options: argparse.Namespace) -> int:
     from gputally.views.verify import exit_code, table, verify
 
     findings = verify(request({option.flag: getattr(options, option.flag) for option in VERIFY_OPTIONS}))
-    print(table(findings), end="")
+    service.say(table(findings).encode())
     return exit_code(findings)
 
 
@@ -141,6 +142,10 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what is wrong in one sentence, without the long list of flags."""
         _fail(f"{message}; see {self.prog} --help")
+
+    def print_help(self, file: object = None) -> None:
+        """Say it, and fail where nobody hears: argparse would end as if all were well."""
+        service.say(self.format_help().encode())
 
 
 def _parser(command: str) -> argparse.ArgumentParser:

@@ -239,7 +239,7 @@ class Ledger:
                 self._namespaces.post(of_namespace(place), held.amounts, now)
 
     def _gpu(self, device: Device, snapshot: Snapshot, pending_uj: int) -> Gpu:
-        account = self._gpus.get(device.uuid, GpuAccount())
+        account = self._gpus.get(device.uuid) or GpuAccount()
         age = None if device.gauges_at is None else snapshot.monotonic - device.gauges_at
         fresh = device.state is State.OK and age is not None and age <= self._max_age
         return Gpu(

@@ -119,7 +119,7 @@ async def show(config: Config) -> bool:
     """Print one collection as a scrape would get it; tells whether any source answered and told anything."""
     machine = open_machine(config, live=False)
     tally, site = await collect_twice(config, machine)
-    _say(site.body())
+    say(site.body())
     answered = any(health.up for health in tally.snapshot.health if health.about == "gpus")
     return answered and bool(tally.gpus or tally.snapshot.foreign)
 
@@ -148,7 +148,7 @@ async def explain(config: Config, pid: int) -> bool:
     steps = [] if process is None else list(collector.steps(process))
     identity = None if process is None else asking.identifier(machine)(process.cgroup)
     trace = view.Trace(pid, snapshot, process, machine.exists(pid), identity, steps)
-    _say(view.explain(trace).encode())
+    say(view.explain(trace).encode())
     await _end(collector.close())
     return trace.is_traced
 
@@ -157,7 +157,7 @@ def explain_cgroup(raw: bytes) -> None:
     """Say whose a saved /proc/PID/cgroup is."""
     from gputally.views.explain import identity_json
 
-    _say(identity_json(parse(raw.decode("utf-8", "replace"))).encode())
+    say(identity_json(parse(raw.decode("utf-8", "replace"))).encode())
 
 
 def open_machine(config: Config, *, live: bool) -> Machine:
@@ -255,7 +255,7 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _say(text: bytes) -> None:
+def say(text: bytes) -> None:
     """Print it, or end."""
     try:
         sys.stdout.buffer.write(text)
