@@ -127,6 +127,8 @@ def test_wrong_words_end_with_code_2_and_one_sentence() -> None:
         ("--tick -.5s", "--tick '-.5s' cannot be used: it must be a duration"),
         ("--machine recorded:/nowhere", "--machine recorded:/nowhere cannot be used: "),
         ("--machine recorded:/dev/null", "/dev/null is a file, and a recording is a folder"),
+        ("--proc.root /nowhere", "--proc.root '/nowhere' cannot be used: it must be a folder that is there"),
+        ("--proc.root /dev/null", "--proc.root '/dev/null' cannot be used: it must be a folder"),
     ],
 )
 def test_what_is_wrong_with_a_setting_is_said_in_its_own_words(words: str, told: str) -> None:

@@ -15,7 +15,7 @@ from typing import NoReturn
 from gputally import __version__, asking, feeds, footprint, loop, publishing
 from gputally.accounts import Books
 from gputally.attribute import Memory, Rules
-from gputally.config import Config
+from gputally.config import Config, Wrong
 from gputally.dialects import DIALECTS
 from gputally.keeper import Keeper, boot_id
 from gputally.ledger import Ledger
@@ -179,6 +179,8 @@ def open_machine(config: Config, *, live: bool) -> Machine:
             sampler=config.simulated_sampler,
             usage=own_usage if live else lambda: FIXED_USAGE,
         )
+    if config.proc_root and not os.path.isdir(config.proc_root):
+        raise Wrong(f"--proc.root {config.proc_root!r} cannot be used: it must be a folder that is there")
     return LocalMachine(
         config.nvml_library,
         config.proc_root or "/proc",
