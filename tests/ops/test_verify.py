@@ -30,6 +30,14 @@ gputally_gpu_energy_joules_total{gpu="0",uuid="GPU-0"} 100
 gputally_gpu_idle_energy_joules_total{gpu="0",uuid="GPU-0"} 50
 gputally_workload_active{exported_pod="train-0"} 1
 """
+RESTING = """\
+gputally_up 0
+gputally_yielded 1
+gputally_snapshot_timestamp_seconds {now}
+gputally_gpu_up{{gpu="0",uuid="GPU-1"}} 0
+gputally_gpu_energy_joules_total{{gpu="0",uuid="GPU-1"}} 100
+gputally_gpu_idle_energy_joules_total{{gpu="0",uuid="GPU-1"}} 100
+"""
 
 
 class Answer(NamedTuple):
@@ -47,17 +55,18 @@ class Answer(NamedTuple):
 
 @pytest.fixture(scope="module")
 def sick(prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus, int]]:
-    """A Prometheus to which a node tells wrong things, twice, and another nothing at all."""
+    """A Prometheus to which a node tells wrong things, twice, one that it rests, and one nothing at all."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         dead = listener.getsockname()[1]
-    with serving(SICK) as port:
+    with serving(SICK) as port, serving(RESTING.format(now=time.time()).encode()) as resting:
         targets = [
+            Target("gputally", resting, {"node": "resting"}),
             Target("gputally", port, {}),
             Target("gputally-too", port, {}),
             Target("gputally", dead, {"node": "doomed"}),
         ]
         with Prometheus(prometheus, tmp_path_factory.mktemp("sick"), targets) as server:
-            server.wait_for("count(gputally_up) == 2")
+            server.wait_for("count(gputally_up) == 3")
             server.wait_for('up{node="doomed"} == 0')
             yield server, port
 
@@ -273,12 +282,14 @@ def test_everything_wrong_is_named(sick: tuple[Prometheus, int], tmp_path: Path)
     server, port = sick
     answer = verify(tmp_path, "--prometheus.url", server.url("/"))
     assert answer.code == 1
-    assert answer.row("targets") == ["problem", "2 of 3 are up"]
+    assert answer.row("targets") == ["problem", "3 of 4 are up"]
     words = re.findall(rf"^node 127.0.0.1:{port} +problem +(.+)$", answer.out, re.M)
     assert len(words) == 2
     for trouble in ("s old", "1 GPUs do not answer", "hostPID", "only 40%", "50 J are off"):
         assert trouble in words[0]
     assert "connection refused" in answer.row("node doomed")[1]
+    assert answer.row("node resting")[1].startswith("it was told to let go of its GPUs")
+    assert "answer" not in answer.row("node resting")[1]
     assert "honor_labels" in answer.row("labels")[1]
     assert answer.row("scraped once")[0] == "problem"
 

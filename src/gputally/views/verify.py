@@ -30,6 +30,7 @@ _IMBALANCE = (
     f"sum by (job, instance, uuid) ({_PARTS})))"
 )
 _NO_HOST_PID = 'gputally_host_pid{mode="no"} == 1'
+_YIELDED = "it was told to let go of its GPUs, and has not taken them up again"
 _TWICE = "count by (uuid) (gputally_gpu_up) > 1"
 _RENAMED = '{__name__="gputally_workload_active", exported_pod!=""}'
 
@@ -126,12 +127,11 @@ def _nodes(api: PrometheusApi, names: dict[Key, str]) -> Iterator[Finding]:
     ages, gpus = _by_key(api.query(_AGE)), _by_key(api.query("count by (job, instance) (gputally_gpu_up)"))
     lost = _by_key(api.query("count by (job, instance) (gputally_gpu_up == 0)"))
     coverage, imbalance = _by_key(api.query(_COVERAGE)), _by_key(api.query(_IMBALANCE))
-    blind = _by_key(api.query(_NO_HOST_PID))
+    blind, yielded = _by_key(api.query(_NO_HOST_PID)), _by_key(api.query("gputally_yielded == 1"))
     for key in sorted(up, key=lambda key: names.get(key, key[1])):
         troubles = [
-            *([] if up[key] else ["no source of GPU data answers"]),
+            *([_YIELDED] if key in yielded else _silent(up[key], lost.get(key))),
             *(_old(ages.get(key))),
-            *([f"{lost[key]:g} GPUs do not answer"] if lost.get(key) else []),
             *([] if gpus.get(key) else ["no GPU"]),
             *(["not in the host's PID namespace: set hostPID"] if key in blind else []),
             *(_uncovered(coverage.get(key))),
@@ -148,6 +148,11 @@ def _well(gpus: float, age: float, coverage: float | None, imbalance: float | No
     traced = "coverage not told" if coverage is None else f"coverage {coverage:.0%}"
     sums = "no energy is told" if imbalance is None else "the joules add up"
     return f"{gpus:g} GPUs, {max(age, 0):.0f} s old, {traced}, {sums}"
+
+
+def _silent(up: float, lost: float | None) -> list[str]:
+    nothing = [] if up else ["no source of GPU data answers"]
+    return [*nothing, *([f"{lost:g} GPUs do not answer"] if lost else [])]
 
 
 def _old(age: float | None) -> list[str]:
