@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 from gputally.machine import BadRecording
 from gputally.machine.recorded import RecordedMachine
 from gputally.model import ProcessKey, Unreadable
+from tests.daemon import GPUTALLY, environment
+from tests.fakes.nvml import FakeNvml
 
 GPU = "GPU-11111111-2222-3333-4444-555555555555"
 
@@ -99,3 +102,14 @@ def test_a_folder_that_is_no_recording_is_refused_by_name(
     assert result.returncode == 2
     assert str(tmp_path) in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_gpu_that_hangs_is_shown_as_hanging(nvml_library: Path, tmp_path: Path) -> None:
+    nvml, folder = FakeNvml(tmp_path, 2, library=nvml_library), tmp_path / "saved"
+    nvml.hang(1, "nvmlDeviceGetPowerUsage")
+    command = [*GPUTALLY, "record", str(folder), "--nvml.library", str(nvml.library), "--nvml.deadline", "1s"]
+    subprocess.run(command, env=environment(nvml.env), check=True, timeout=60)
+    nvml.release(1)
+    shown = gputally("show", "--machine", f"recorded:{folder}").stdout
+    states = re.findall(r'^gputally_gpu_state\{gpu="(\d)".*state="(\w+)"\} 1$', shown, re.M)
+    assert states == [("0", "ok"), ("1", "hung")]

@@ -212,7 +212,7 @@ def test_what_a_whole_gpu_could_not_is_asked_again_in_another_layout() -> None:
     assert [d.utilization_ratio for d in devices(readings)] == [None, None, 0.5]
 
 
-@pytest.mark.parametrize("code", [*CODES, 31, 12345])
+@pytest.mark.parametrize("code", [*(code for code in CODES if code > 0), 31, 12345])
 def test_every_code_is_absent_retried_or_a_state(code: int) -> None:
     machine = Scripted({GPU: ALIVE})
     [_, reading] = play(machine, lambda: machine.gpus[GPU].update(nvmlDeviceGetPowerUsage=-code))

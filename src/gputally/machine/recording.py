@@ -17,7 +17,7 @@ from gputally.machine.file_masks import what_we_use
 from gputally.machine.masks import without_secrets
 from gputally.machine.messages import trimmed
 from gputally.machine.recorded import question
-from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
+from gputally.model import NO_ANSWER, Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 MASKED = ("nvmlDeviceGetSerial",)
 """Answers that name a piece of property and nothing a bug depends on."""
@@ -58,13 +58,15 @@ class Recorder:
         self._usage = SelfUsage()
 
     def nvml(self, gpu: Gpu, call: str, *args: Any) -> Any:
-        """Ask, and keep what was answered or how it failed."""
+        """Ask, and keep what was answered or how it failed; until then, that there was no answer."""
+        asked = question(call, args)
+        self._keep(gpu, asked, {"error": NO_ANSWER, "reason": "no answer while it was recorded"})
         try:
             answer = self._machine.nvml(gpu, call, *args)
         except Unreadable as error:
-            self._keep(gpu, question(call, args), {"error": error.code, "reason": str(error)})
+            self._keep(gpu, asked, {"error": error.code, "reason": str(error)})
             raise
-        self._keep(gpu, question(call, args), "masked" if call in MASKED else answer)
+        self._keep(gpu, asked, "masked" if call in MASKED else answer)
         return answer
 
     def smi(self, arguments: Sequence[str], deadline: float) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from gputally.model import LIBRARY_MISMATCH, State
+from gputally.model import LIBRARY_MISMATCH, NO_ANSWER, State
 
 
 class Meaning(Enum):
@@ -71,6 +71,7 @@ CODES: dict[int, Code] = {
     29: Code("invalid state", Meaning.RETRY),
     30: Code("reset type not supported", Meaning.ABSENT),
     UNKNOWN: Code("unknown", Meaning.RETRY),
+    NO_ANSWER: Code("no answer", Meaning.STATE, State.HUNG),
 }
 
 STRANGE = Code("a code that this version does not know", Meaning.RETRY)
