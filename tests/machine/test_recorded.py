@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import re
 import subprocess
@@ -12,12 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from gputally.config import SETTINGS, configure
 from gputally.machine import BadRecording
 from gputally.machine.recorded import RecordedMachine
-from gputally.model import ProcessKey, Unreadable
+from gputally.model import ProcessKey, State, Unreadable
+from gputally.service import collect_twice
 from tests.daemon import GPUTALLY, environment
 from tests.fakes.nvml import FakeNvml
 
+MACHINES = Path(__file__).parents[1] / "machines"
 GPU = "GPU-11111111-2222-3333-4444-555555555555"
 
 
@@ -113,3 +117,28 @@ def test_a_gpu_that_hangs_is_shown_as_hanging(nvml_library: Path, tmp_path: Path
     shown = gputally("show", "--machine", f"recorded:{folder}").stdout
     states = re.findall(r'^gputally_gpu_state\{gpu="(\d)".*state="(\w+)"\} 1$', shown, re.M)
     assert states == [("0", "ok"), ("1", "hung")]
+
+
+@pytest.mark.parametrize("machine", ["two-gpus", "a100-mig"])
+def test_no_answer_is_so_odd_that_another_is_lost(machine: str) -> None:
+    """Every answer of a recording in turn is something that it cannot be."""
+    odd: tuple[object, ...] = ("warm", [], {}, None, 1.5, -5, 2**70, [["x"]], math.nan)
+    whole = _states(RecordedMachine(f"{MACHINES}/{machine}"))
+    for number, (who, asked) in enumerate(_questions(RecordedMachine(f"{MACHINES}/{machine}"))):
+        replay = RecordedMachine(f"{MACHINES}/{machine}")
+        for frame in replay._frames:
+            frame["nvml"][who] = {**frame["nvml"][who], asked: odd[number % len(odd)]}
+        states = _states(replay)
+        if who.startswith("GPU-"):
+            assert {**states, who: whole[who]} == whole, asked
+
+
+def _states(machine: RecordedMachine) -> dict[str, State]:
+    config = configure({setting.flag: None for setting in SETTINGS}, {})
+    tally, site = asyncio.run(collect_twice(config, machine))
+    assert b"\ngputally_faults_total 0\n" in site.body()
+    return {gpu.device.uuid: gpu.device.state for gpu in tally.gpus}
+
+
+def _questions(machine: RecordedMachine) -> list[tuple[str, str]]:
+    return [(who, asked) for who, answers in machine._frames[-1]["nvml"].items() for asked in answers]

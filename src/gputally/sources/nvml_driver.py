@@ -13,6 +13,8 @@ from gputally.sources.nvml_codes import LIBRARY_NOT_FOUND, OPERATING_SYSTEM, UNI
 from gputally.sources.nvml_rights import DEVICE, Rights
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
+MOST_GPUS = 256
+"""More than any computer has: each costs memory and calls."""
 FIX = (
     "is the NVIDIA driver loaded and its library visible here (in a container: the nvidia runtime or CDI)? "
     "--nvml.library names another library; --machine simulated shows gputally without a GPU"
@@ -163,6 +165,8 @@ class Driver:
             ask(None, "nvmlInit")
             self._initialised = True
         count = ask(None, "nvmlDeviceGetCount")
+        if type(count) is not int or not 0 <= count <= MOST_GPUS:
+            raise Unreadable(f"nvml: nvmlDeviceGetCount says {count!r:.40}, which is no number of GPUs")
         versions = {"driver_version": _or_none(lambda: str(ask(None, "nvmlSystemGetDriverVersion")))}
         cuda = _or_none(lambda: int(ask(None, "nvmlSystemGetCudaDriverVersion")))
         if cuda is not None:
@@ -183,5 +187,5 @@ class Driver:
 def _or_none(ask: Callable[[], Any]) -> Any:
     try:
         return ask()
-    except Unreadable:
+    except (Unreadable, ValueError, TypeError):  # there is no answer, or none that means anything
         return None

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 WAIT_MS = 0
 """How long one question waits: not at all, since the driver keeps what happens between two questions."""
 WAIT, FREE = "nvmlEventSetWait", "nvmlEventSetFree"
+Event = tuple[str, int]
+"""A GPU, and the Xid that it reported."""
 
 
 class Events:
@@ -29,7 +31,7 @@ class Events:
         self.set = 0
         """The number of the set: a GPU that is registered in an older one registers anew."""
         self._machine = machine
-        self._waiting: asyncio.Future[list[Any]] | None = None
+        self._waiting: asyncio.Future[list[Event]] | None = None
         self._off = False
         self._xids: dict[str, dict[int, Xid]] = {}
 
@@ -38,7 +40,7 @@ class Events:
         self._off = False
         self.set += 1
 
-    def ask(self, turns: Turns) -> asyncio.Future[list[Any]] | None:
+    def ask(self, turns: Turns) -> asyncio.Future[list[Event]] | None:
         """Wait for events in our turn, unless that is under way or cannot be."""
         if self._waiting is None and not self._off and not self.lane.busy:
             self._waiting = turns.add(self.lane, self._wait)
@@ -50,7 +52,7 @@ class Events:
             return
         waiting, self._waiting = self._waiting, None
         try:
-            for uuid, xid, *_ in waiting.result():
+            for uuid, xid in waiting.result():
                 self._count(uuid, xid)
         except Unreadable as error:
             if meaning(error.code) is Meaning.ABSENT:
@@ -62,9 +64,9 @@ class Events:
         """What a GPU reported so far."""
         return self._xids.get(uuid, {})
 
-    def _wait(self) -> list[Any]:
+    def _wait(self) -> list[Event]:
         try:
-            return list(self._machine.nvml(None, WAIT, WAIT_MS))
+            return _understood(self._machine.nvml(None, WAIT, WAIT_MS))
         except Unreadable as error:
             if meaning(error.code) is not Meaning.ABSENT:
                 with suppress(Unreadable):
@@ -78,3 +80,10 @@ class Events:
             log.warning("GPU %s reported Xid %d; more of them are counted, not logged", uuid, xid)
         told = Xid((before.count if before else 0) + 1, self._machine.clock.time())
         self._xids[uuid] = {**known, xid: told}
+
+
+def _understood(answer: Any) -> list[Event]:
+    try:
+        return [(str(uuid), int(xid)) for uuid, xid, *_ in answer]
+    except (TypeError, ValueError):
+        raise Unreadable(f"{WAIT}: {answer!r:.40} are no events") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import index, pos
 from typing import Any
 
 Values = dict[str, Any]
@@ -44,7 +45,7 @@ _BLANKS = frozenset((None, 2**32 - 1, 2**64 - 1))
 
 
 Put = Callable[[Values, Any], None]
-"""Adds a raw answer to the values; one that is not as it should be raises."""
+"""Adds a raw answer to the values; one that is not as it should be raises: a sign before it, a text does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,7 @@ def row(put: Put, *calls: tuple[Any, ...] | str) -> Field:
 
 def number(raw: Any) -> Any:
     """The number; NVML's marks for 'not available' are none."""
-    return None if raw in _BLANKS else raw
+    return None if raw in _BLANKS else +raw
 
 
 def ratio(percent: Any) -> float | None:
@@ -92,7 +93,7 @@ def named(name: str, scale: float = 1) -> Put:
     """The number itself, in base units."""
 
     def put(values: Values, raw: Any) -> None:
-        values[name] = None if raw in _BLANKS else raw * scale
+        values[name] = None if raw in _BLANKS else +raw * scale
 
     return put
 
@@ -103,7 +104,7 @@ def entry(name: str, key: Any, scale: float = 1) -> Put:
     def put(values: Values, raw: Any) -> None:
         parts = values.setdefault(name, {})
         if raw not in _BLANKS:
-            parts[key] = raw * scale
+            parts[key] = +raw * scale
 
     return put
 
@@ -136,8 +137,12 @@ _MEMORY = {f"memory_{part}_bytes": part for part in ("total", "used", "free", "r
 
 def _memory(values: Values, raw: Any) -> None:
     parts = [*map(raw.get, _MEMORY.values())]
-    told = parts if _BLANKS.isdisjoint(parts) else map(number, parts)
+    told = map(pos if _BLANKS.isdisjoint(parts) else number, parts)
     values.update(zip(_MEMORY, told, strict=True))
+
+
+def _energy(values: Values, raw: Any) -> None:
+    values["energy_uj"] = None if raw in _BLANKS else index(raw) * 1000  # exact, or it is no reading
 
 
 def _utilization(values: Values, raw: Any) -> None:
@@ -179,7 +184,7 @@ PROCESS_LISTS = (
     MPS_CLIENTS,
 )
 
-ENERGY = (row(named("energy_uj", 1000), "nvmlDeviceGetTotalEnergyConsumption"),)
+ENERGY = (row(_energy, "nvmlDeviceGetTotalEnergyConsumption"),)
 """Every tick, and the utilization samples with it."""
 MODE_AND_ENERGY = (row(_mode("mig", 0), "nvmlDeviceGetMigMode"), *ENERGY)
 """The same at an interval: what else is asked depends on the mode."""
