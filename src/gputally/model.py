@@ -51,8 +51,6 @@ LIBRARY_MISMATCH = 18
 """NVML's code for a library that is not of the driver that is loaded; this process cannot mend it."""
 YIELDED = -1
 """None of NVML's codes: the source let go of the GPUs because it was told to."""
-NO_ANSWER = -2
-"""Nor is this: in a recording, a call that had not returned."""
 
 
 # Nouns that come in hundreds per tick, or are keys of dicts, are named tuples: as frozen, and much cheaper.

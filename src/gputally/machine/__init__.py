@@ -11,6 +11,8 @@ from gputally.model import Namespaces, Process, ProcessKey, SelfUsage
 
 Gpu = str | int | None
 """Whom an NVML call asks: a GPU by uuid, by index (only to learn its uuid), or the system."""
+NO_ANSWER = -2
+"""None of NVML's codes: in a recording, a call that had not returned."""
 
 
 class BadRecording(Exception):

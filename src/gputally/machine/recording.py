@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from gputally import __version__
-from gputally.machine import OPEN, Access, Clock, Gpu, Machine
+from gputally.machine import NO_ANSWER, OPEN, Access, Clock, Gpu, Machine
 from gputally.machine.file_masks import what_we_use
 from gputally.machine.masks import without_secrets
 from gputally.machine.messages import trimmed
 from gputally.machine.recorded import question
-from gputally.model import NO_ANSWER, Namespaces, Process, ProcessKey, SelfUsage, Unreadable
+from gputally.model import Namespaces, Process, ProcessKey, SelfUsage, Unreadable
 
 MASKED = ("nvmlDeviceGetSerial",)
 """Answers that name a piece of property and nothing a bug depends on."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from gputally.model import LIBRARY_MISMATCH, NO_ANSWER, State
+from gputally.machine import NO_ANSWER
+from gputally.model import LIBRARY_MISMATCH, State
 
 
 class Meaning(Enum):
