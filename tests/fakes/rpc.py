@@ -133,11 +133,11 @@ def _handler(answer: Callable[[str, Any], Awaitable[None]], name: str, cardinali
     return Handler(lambda stream: answer(name, stream), cardinality, bytes, bytes)
 
 
-class GarbageServer:
-    """Sends bytes that are no HTTP/2 to whoever connects."""
+class DeafServer:
+    """Says the same bytes to whoever connects, whatever is asked, and hangs up."""
 
-    def __init__(self, background: Background, path: Path, garbage: bytes) -> None:
-        self.garbage = garbage
+    def __init__(self, background: Background, path: Path, says: bytes) -> None:
+        self.says = says
         self.visits = 0
         path.parent.mkdir(parents=True, exist_ok=True)
         self._server = background.run(asyncio.start_unix_server(self._serve, str(path)))
@@ -148,7 +148,7 @@ class GarbageServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.visits += 1
-        writer.write(self.garbage)
+        writer.write(self.says)
         with suppress(asyncio.CancelledError):  # the test ends first
             await asyncio.sleep(0.05)
         writer.transport.abort()

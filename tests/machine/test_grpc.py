@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -26,7 +27,7 @@ from gputally.machine.grpc import MOST_BYTES, call, messages
 from gputally.machine.messages import LIST_V1, WATCH_PODS
 from gputally.model import Unreadable
 from tests.fakes.background import Background
-from tests.fakes.rpc import GarbageServer, RpcServer
+from tests.fakes.rpc import DeafServer, RpcServer
 
 UNAVAILABLE = 14
 SETTINGS = SettingsFrame(0)
@@ -65,7 +66,7 @@ WELL = headers(("grpc-status", "0"), end=True)
 def test_an_answer_is_put_together_from_any_frames(background: Background, tmp_path: Path) -> None:
     body = message(b"these")
     frames = [data(body[place : place + 1]) for place in range(len(body))]
-    GarbageServer(background, tmp_path / "k.sock", wire(OK, *frames, PingFrame(0), WELL))
+    DeafServer(background, tmp_path / "k.sock", wire(OK, *frames, PingFrame(0), WELL))
     assert ask(tmp_path / "k.sock") == b"these"
 
 
@@ -102,7 +103,7 @@ def test_the_largest_answer_comes_whole_and_in_time(background: Background, tmp_
 def test_what_is_no_answer_is_told_in_words(
     background: Background, tmp_path: Path, frames: tuple[Frame, ...], said: str
 ) -> None:
-    server = GarbageServer(background, tmp_path / "k.sock", wire(*frames))
+    server = DeafServer(background, tmp_path / "k.sock", wire(*frames))
     with pytest.raises(Unreadable, match=said):
         ask(tmp_path / "k.sock")
     assert server.visits == 1
@@ -122,7 +123,7 @@ def test_what_is_no_answer_is_told_in_words(
 def test_a_peer_that_breaks_off_is_asked_once_more(
     background: Background, tmp_path: Path, frames: tuple[Frame, ...]
 ) -> None:
-    server = GarbageServer(background, tmp_path / "k.sock", wire(*frames))
+    server = DeafServer(background, tmp_path / "k.sock", wire(*frames))
     with pytest.raises(Unreadable, match=r"lost|broke off") as caught:
         ask(tmp_path / "k.sock")
     assert (server.visits, caught.value.code) == (2, UNAVAILABLE)
@@ -131,13 +132,13 @@ def test_a_peer_that_breaks_off_is_asked_once_more(
 def test_bytes_that_are_nothing_are_unreadable(background: Background, tmp_path: Path) -> None:
     dice = random.Random(7)
     whole = wire(OK, data(message(b"these")), WELL)
-    server = GarbageServer(background, tmp_path / "k.sock", b"")
+    server = DeafServer(background, tmp_path / "k.sock", b"")
     readable = 0
     for _ in range(60):
         garbage = bytearray(whole)
         for _ in range(dice.randint(1, 6)):
             garbage[dice.randrange(len(garbage))] = dice.randrange(256)
-        server.garbage = bytes(garbage)
+        server.says = bytes(garbage)
         try:
             ask(tmp_path / "k.sock")
         except Unreadable:
@@ -165,3 +166,18 @@ def test_words_of_a_refusal_are_read(background: Background, tmp_path: Path) -> 
     with pytest.raises(Unreadable, match="FAILED_PRECONDITION: déjà 100 %"):
         ask(server.path)
     server.stop()
+
+
+def test_an_error_holds_no_half_of_an_answer(background: Background, tmp_path: Path) -> None:
+    half = message(bytes(1_000_000))[:900_000]
+    frames = [data(half[place : place + 10_000]) for place in range(0, len(half), 10_000)]
+    DeafServer(background, tmp_path / "k.sock", wire(OK, *frames))
+    tracemalloc.start()
+    try:
+        with pytest.raises(Unreadable, match="lost") as caught:
+            ask(tmp_path / "k.sock")
+        held, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert caught.value.__traceback__ is not None
+    assert most > 900_000 > 3 * held

@@ -38,7 +38,7 @@ from gputally.owners.pod_json import UNREAD, parse
 from gputally.owners.podresources import PodResources
 from gputally.owners.pods_api import PodsApi
 from tests.fakes.background import Background
-from tests.fakes.rpc import LIMITED, Answer, GarbageServer, RpcServer, at, pods_of
+from tests.fakes.rpc import LIMITED, Answer, DeafServer, RpcServer, at, pods_of
 from tests.fakes.web import WebServer, pod_object
 
 DATA = Path(__file__).parent.parent / "data" / "kubelet"
@@ -120,7 +120,7 @@ def test_what_a_kubelet_does_wrong_is_unreadable_and_forgotten_at_the_next_call(
 def test_a_server_that_speaks_no_grpc_is_unreadable(
     background: Background, machine: LocalMachine, tmp_path: Path, garbage: bytes
 ) -> None:
-    GarbageServer(background, tmp_path / "g.sock", garbage)
+    DeafServer(background, tmp_path / "g.sock", garbage)
     with pytest.raises(Unreadable):
         run(PodResources(machine, at(tmp_path / "g.sock")).ask())
 

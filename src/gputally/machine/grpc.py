@@ -115,17 +115,15 @@ class _Answer:
 
     async def message(self) -> bytes | None:
         """The next message; None after the last one."""
-        if not await self._holds(PREFIX):
-            if self._received:
-                raise ValueError("it ends within a message")
+        if not await self._holds(1):
             return None
+        await self._need(PREFIX)
         packed, size = self._received[0], int.from_bytes(self._received[1:PREFIX], "big")
         if packed:
             raise Unreadable("the answer is packed, which nobody asked for")
         if size > MOST_BYTES:
             raise Unreadable(f"an answer of {size} bytes is more than the {MOST_BYTES} allowed")
-        if not await self._holds(PREFIX + size):
-            raise ValueError("it ends within a message")
+        await self._need(PREFIX + size)
         message = bytes(self._received[PREFIX : PREFIX + size])
         del self._received[: PREFIX + size]
         return message
@@ -141,6 +139,10 @@ class _Answer:
     def drop(self) -> None:
         """Hold no half of an answer while somebody holds the error that broke it off."""
         self._received.clear()
+
+    async def _need(self, size: int) -> None:
+        if not await self._holds(size):
+            raise ValueError("it ends within a message")
 
     async def _holds(self, size: int) -> bool:
         """Whether so many bytes came before the end."""

@@ -9,6 +9,7 @@ from typing import Any
 from gputally.lanes import Lane
 from gputally.machine import Machine
 from gputally.model import LIBRARY_MISMATCH, YIELDED, Unreadable
+from gputally.sources.nvml_ask import MALFORMED
 from gputally.sources.nvml_codes import LIBRARY_NOT_FOUND, OPERATING_SYSTEM, UNINITIALIZED, UNKNOWN
 from gputally.sources.nvml_rights import DEVICE, Rights
 
@@ -187,5 +188,5 @@ class Driver:
 def _or_none(ask: Callable[[], Any]) -> Any:
     try:
         return ask()
-    except (Unreadable, ValueError, TypeError):  # there is no answer, or none that means anything
+    except (Unreadable, *MALFORMED):
         return None

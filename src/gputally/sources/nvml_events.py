@@ -12,6 +12,7 @@ from gputally.counted import Xid
 from gputally.lanes import Lane, Turns
 from gputally.machine import Machine
 from gputally.model import Unreadable
+from gputally.sources.nvml_ask import MALFORMED
 from gputally.sources.nvml_codes import Meaning, meaning
 
 log = logging.getLogger(__name__)
@@ -85,5 +86,5 @@ class Events:
 def _understood(answer: Any) -> list[Event]:
     try:
         return [(str(uuid), int(xid)) for uuid, xid, *_ in answer]
-    except (TypeError, ValueError):
+    except MALFORMED:
         raise Unreadable(f"{WAIT}: {answer!r:.40} are no events") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import index, pos
+from operator import index
 from typing import Any
 
 Values = dict[str, Any]
@@ -45,7 +45,7 @@ _BLANKS = frozenset((None, 2**32 - 1, 2**64 - 1))
 
 
 Put = Callable[[Values, Any], None]
-"""Adds a raw answer to the values; one that is not as it should be raises: a sign before it, a text does."""
+"""Adds a raw answer to the values; one that is not as it should be raises."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ def row(put: Put, *calls: tuple[Any, ...] | str) -> Field:
 
 def number(raw: Any) -> Any:
     """The number; NVML's marks for 'not available' are none."""
-    return None if raw in _BLANKS else +raw
+    return None if raw in _BLANKS else +raw  # a text has no sign: it raises
 
 
 def ratio(percent: Any) -> float | None:
@@ -136,8 +136,7 @@ _MEMORY = {f"memory_{part}_bytes": part for part in ("total", "used", "free", "r
 
 
 def _memory(values: Values, raw: Any) -> None:
-    parts = [*map(raw.get, _MEMORY.values())]
-    told = map(pos if _BLANKS.isdisjoint(parts) else number, parts)
+    told = map(number, map(raw.get, _MEMORY.values()))
     values.update(zip(_MEMORY, told, strict=True))
 
 
